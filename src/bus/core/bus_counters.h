@@ -43,6 +43,13 @@ struct BusCounts {
   std::array<PhaseHistogram, kPhases> phases;
 };
 
+// Why a completion found tokens in its slot.
+struct ReuseOutcome {
+  bool restored = false;  // the bus had put them there
+  bool resident = false;  // the slot held them already
+  uint64_t promised_tokens = 0;
+};
+
 class BusCounters {
  public:
   void Decided(Decision decision, const std::string& reason) EXCLUDES(mutex_);
@@ -52,9 +59,10 @@ class BusCounters {
   void Observed(Phase phase, double milliseconds) EXCLUDES(mutex_);
   void Restored(uint64_t bytes) EXCLUDES(mutex_);
   void Published(uint64_t bytes) EXCLUDES(mutex_);
-  // A completion's own figures; `promised` is 0 where nothing was restored.
-  void Evaluated(const ObservedTimings& timings, uint64_t promised, bool restored, bool resident, bool ineffective)
-      EXCLUDES(mutex_);
+  // A completion's own figures, and what the bus had to do with them.
+  void Evaluated(const ObservedTimings& timings, const ReuseOutcome& outcome) EXCLUDES(mutex_);
+  // A restore that the server did not make use of.
+  void Ineffective() EXCLUDES(mutex_);
   BusCounts Snapshot() const EXCLUDES(mutex_);
 
  private:
