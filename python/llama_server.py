@@ -95,11 +95,11 @@ class ServerFailed(Exception):
     """The server did not start; the text carries the end of its log."""
 
 
-def log_tail(path):
+def log_tail(path, offset=0):
+    """The end of the log, of what was written after `offset`."""
     try:
         with open(path, "rb") as log:
-            log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - LOG_TAIL_BYTES))
+            log.seek(max(offset, os.path.getsize(path) - LOG_TAIL_BYTES))
             return log.read().decode("utf-8", "replace")
     except OSError as error:
         return f"(no log: {error})"
@@ -167,12 +167,13 @@ class LlamaServer:
                    *_flags(self.options, self.api_keys, self.lora, self.extra), "--log", self.log]
         if not in_main_thread:
             command.append("--no-parent-death-signal")
+        log_start = os.path.getsize(self.log) if os.path.exists(self.log) else 0  # a restarted server appends
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             ready = json.loads(_read_line(self._process.stdout, time.monotonic() + self.start_timeout_s))
         except (TimeoutError, EOFError, ValueError) as error:
             self.kill()
-            raise ServerFailed(f"server of {self.options['model']}: {error}\n{log_tail(self.log)}") from error
+            raise ServerFailed(f"server of {self.options['model']}: {error}\n{log_tail(self.log, log_start)}") from error
         self.url, self.pid = ready["url"], ready["pid"]
         return self
 
