@@ -21,10 +21,10 @@ namespace moonpool::net {
 
 // Where a server is. A value.
 struct HttpEndpoint {
-  std::string host;  // a numeric address, or "localhost" (127.0.0.1, then ::1)
+  std::string host{};  // a numeric address, or "localhost" (127.0.0.1, then ::1)
   uint16_t port = 0;
-  std::string unix_socket_path;  // not empty: used in place of host and port
-  std::string base_path;         // "/v1" of "http://host:1/v1"; no slash at its end
+  std::string unix_socket_path{};  // not empty: used in place of host and port
+  std::string base_path{};         // "/v1" of "http://host:1/v1"; no slash at its end
 
   // "http://127.0.0.1:8080", "http://[::1]:8080/base", "http://localhost:8080", "unix:/run/x.sock".
   // kInvalidArgument for anything else; https and user names are named in the message.
@@ -33,8 +33,8 @@ struct HttpEndpoint {
 };
 
 struct HttpClientOptions {
-  std::string bearer_token;  // empty: none
-  HttpHeaders headers;       // sent with every call
+  std::string bearer_token{};  // empty: none
+  HttpHeaders headers{};       // sent with every call
   uint64_t response_bytes_max = 64ull << 20;
   uint32_t response_header_bytes_max = 64 * 1024;
   uint32_t idle_connections_max = 4;
@@ -50,16 +50,16 @@ struct HttpProgress {
 struct HttpCall {
   std::string method = "GET";
   std::string target = "/";  // path and query, appended to the endpoint's base path
-  std::string body;
+  std::string body{};
   std::string content_type = "application/json";  // sent if there is a body
-  HttpHeaders headers;
+  HttpHeaders headers{};
   uint64_t response_bytes_max = 0;  // 0: the client's
   // A fresh connection costs a round trip, but cannot have been closed by the server in the meantime. Calls that
   // must not fail for that reason and must not be repeated ask for one.
   bool fresh_connection = false;
   // Receives the body of a 2xx answer piece by piece (then the response's body stays empty); false cancels the call,
   // which is then answered as complete. response_bytes_max bounds the sum. Other statuses come whole, in the body.
-  std::function<bool(std::string_view)> on_body;
+  std::function<bool(std::string_view)> on_body{};
   HttpProgress* progress = nullptr;  // filled in, also on errors
 };
 

@@ -26,10 +26,10 @@ class HttpHeaders {
 
 // A request as the server received it, body complete.
 struct HttpRequest {
-  std::string method;  // "GET"; methods that are not registered anywhere arrive here too
-  std::string target;  // as sent: path and query, not decoded
-  HttpHeaders headers;
-  std::string body;
+  std::string method{};  // "GET"; methods that are not registered anywhere arrive here too
+  std::string target{};  // as sent: path and query, not decoded
+  HttpHeaders headers{};
+  std::string body{};
   bool via_unix_socket = false;
   std::optional<uint32_t> peer_uid;  // who is at the other end of a unix socket
   // Set by the server when the client goes away or the server is being stopped; an answer would reach nobody.
@@ -44,8 +44,8 @@ struct HttpRequest {
 
 struct HttpResponse {
   int status = 200;
-  HttpHeaders headers;  // Content-Length, Connection, Date and Server are the sender's business, not the caller's
-  std::string body;
+  HttpHeaders headers{};  // Content-Length, Connection, Date and Server are the sender's business, not the caller's
+  std::string body{};
 };
 
 inline HttpResponse MakeResponse(int status, std::string content_type, std::string body) {
@@ -56,5 +56,8 @@ inline HttpResponse MakeResponse(int status, std::string content_type, std::stri
 
 // The usual words for a status ("Not Found"); "Unknown" for a number without any.
 std::string_view StatusText(int status);
+
+// Appends "name: value\r\n". Line ends inside the value are dropped: a value can never start a field of its own.
+void AppendHeaderField(std::string& head, std::string_view name, std::string_view value);
 
 }  // namespace moonpool::net

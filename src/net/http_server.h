@@ -59,7 +59,7 @@ struct HttpServerOptions {
   // Without this an address that is not loopback is refused.
   bool allow_remote = false;
   // Empty: no unix socket.
-  std::string unix_socket_path;
+  std::string unix_socket_path{};
 
   int threads = 2;
   uint32_t connections_max = 512;
@@ -81,7 +81,7 @@ struct HttpServerStats {
   uint64_t connections_evicted = 0;  // idle ones, closed to make room
   uint64_t connections_refused = 0;  // by 503
   uint64_t requests_handled = 0;
-  uint64_t requests_rejected = 0;  // 400, 408, 413, 431, 503 before any handler saw them
+  uint64_t requests_rejected = 0;  // 400, 413, 431, 503 before any handler saw them
 };
 
 class HttpServer {
