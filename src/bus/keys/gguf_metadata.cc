@@ -257,7 +257,12 @@ class GgufMetadataReader {
       MP_RETURN_IF_ERROR(Spend(length_bytes));
       MP_ASSIGN_OR_RETURN(value.bytes, stream_.ReadText(length_bytes));
     }
-    if (key == "general.alignment") std::memcpy(&alignment_, value.bytes->data(), sizeof alignment_);
+    if (key == "general.alignment") {
+      std::memcpy(&alignment_, value.bytes->data(), sizeof alignment_);
+      if (!std::has_single_bit(alignment_) || alignment_ > kAlignmentMax) {
+        return stream_.Corrupt(fmt::format("general.alignment is {}", alignment_));
+      }
+    }
     MP_RETURN_IF_ERROR(Spend(key.size()));
     metadata_.values_.emplace(key, std::move(value));
     return {};
@@ -292,7 +297,7 @@ class GgufMetadataReader {
     if (offset > std::numeric_limits<uint64_t>::max() - size_bytes) {
       return stream_.Corrupt(fmt::format("tensor {} lies beyond any file", Quoted(name)));
     }
-    if (offset % Alignment() != 0) return stream_.Corrupt(fmt::format("tensor {} is not aligned", Quoted(name)));
+    if (offset % alignment_ != 0) return stream_.Corrupt(fmt::format("tensor {} is not aligned", Quoted(name)));
     data_bytes_ = std::max(data_bytes_, offset + size_bytes);
     if (name.starts_with("rope_factors_long") || name.find(".rope_factors_long") != std::string::npos) {
       metadata_.rope_factor_tensors_ = true;
@@ -302,20 +307,13 @@ class GgufMetadataReader {
 
   // All tensors lie inside the file; their data itself is not read.
   Result<void> CheckExtent() {
-    const uint32_t alignment = Alignment();
-    if (!std::has_single_bit(alignment) || alignment > kAlignmentMax) {
-      return stream_.Corrupt(fmt::format("general.alignment is {}", alignment));
-    }
     if (metadata_.tensors_ == 0) return {};
-    const uint64_t data_begin = (stream_.Offset() + alignment - 1) / alignment * alignment;
+    const uint64_t data_begin = (stream_.Offset() + alignment_ - 1) / alignment_ * alignment_;
     if (data_begin > stream_.SizeBytes() || data_bytes_ > stream_.SizeBytes() - data_begin) {
       return stream_.Corrupt(fmt::format("tensor data of {} bytes ends beyond the file", data_bytes_));
     }
     return {};
   }
-
-  // Never 0, so that it can divide; CheckExtent refuses what is wrong.
-  uint32_t Alignment() const { return std::max(alignment_, 1u); }
 
   Result<std::string> ReadName(uint64_t bytes_max, std::string_view what) {
     MP_ASSIGN_OR_RETURN(const uint64_t length, stream_.Read<uint64_t>());
@@ -348,8 +346,8 @@ class GgufMetadataReader {
   const GgufLimits limits_;
   GgufMetadata metadata_;
   uint64_t keys_ = 0;
-  uint32_t alignment_ = kAlignmentDefault;
-  uint64_t data_bytes_ = 0;  // end of the last tensor, from the beginning of the data
+  uint32_t alignment_ = kAlignmentDefault;  // a power of two
+  uint64_t data_bytes_ = 0;                 // end of the last tensor, from the beginning of the data
   uint64_t kept_bytes_ = 0;
   std::optional<uint64_t> scores_;
   std::optional<uint64_t> token_types_;

@@ -92,6 +92,8 @@ Result<void> GgufStream::Skip(uint64_t length_bytes, Sha256* hash) {
 Result<void> GgufStream::SkipStrings(uint64_t count, Sha256* hash) {
   // Vocabularies have hundreds of thousands of short strings: walk them inside the buffer and hash whole runs.
   constexpr size_t kLengthBytes = sizeof(uint64_t);
+  if (count > LeftBytes() / kLengthBytes) return Corrupt(fmt::format("{} strings declared", count));
+  MP_RETURN_IF_ERROR(Demand(count * kLengthBytes));  // before the first of them is looked at
   while (count > 0) {
     size_t at = buffer_begin_;
     while (count > 0 && buffer_end_ - at >= kLengthBytes) {
