@@ -27,6 +27,14 @@ namespace moonpool::bus {
 // The name of a stored object, unique for ever: 16 hex digits of its last key, '-', 16 random hex digits.
 using ObjectId = std::string;
 
+// The stored canary that founded a family of fingerprints (decision 6).
+struct CanaryRef {
+  Digest256 identity;
+  int number = 0;
+
+  bool operator==(const CanaryRef&) const = default;
+};
+
 // Decision 4: everything a reader compares before it trusts the payload.
 struct ObjectHeader {
   ObjectId id;
@@ -42,6 +50,8 @@ struct ObjectHeader {
   std::vector<TokenId> tokens;
   std::vector<Digest256> keys;  // one per whole block of `tokens`
   std::string layout;           // state layout incl. stream count, as the payload has it (bus/kvstate)
+  // The canary of the object's family: kept as long as an object names it. An object that names none keeps all.
+  std::optional<CanaryRef> canary;
   uint64_t payload_bytes = 0;
   uint64_t chunk_bytes = 0;               // checksum grain
   std::vector<uint64_t> chunk_checksums;  // XXH3 of each chunk of the payload
