@@ -21,6 +21,8 @@ cmake_path(GET _state PARENT_PATH _state)
 cmake_path(GET _state PARENT_PATH MOONPOOL_TEST_STATE)
 
 function(moonpool_llama_environment TEST)
+  # Nothing else beside it on two cores: a server that competes for them says nothing about time.
+  set_tests_properties(${TEST} PROPERTIES PROCESSORS 2)
   set_property(TEST ${TEST} APPEND PROPERTY ENVIRONMENT
     MOONPOOL_STATE=${MOONPOOL_TEST_STATE}
     MOONPOOL_PYTHON=${MOONPOOL_PYTHON}

@@ -34,4 +34,4 @@ target_link_libraries(moonpool_header_check PRIVATE moonpool_options)
 target_compile_options(moonpool_header_check PRIVATE -O0 -g0)
 add_test(NAME headers_compile_alone
   COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target moonpool_header_check -j 2)
-set_tests_properties(headers_compile_alone PROPERTIES LABELS unit TIMEOUT 600)
+set_tests_properties(headers_compile_alone PROPERTIES LABELS unit TIMEOUT 600 PROCESSORS 2)
