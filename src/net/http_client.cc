@@ -190,6 +190,8 @@ Result<HttpResponse> HttpClient::Impl::Send(const HttpCall& call, const Deadline
   const auto context = [&](Error error) {
     return WithContext(std::move(error), fmt::format("{} {}{}", call.method, endpoint_.ToString(), call.target));
   };
+  progress = {};
+  if (deadline.Passed()) return Fail(context(Error{ErrorCode::kDeadlineExceeded, "the time allowed is over"}));
   for (int attempt = 0;; ++attempt) {
     progress = {};
     std::optional<BlockingSocket> kept;
@@ -225,6 +227,7 @@ Result<HttpResponse> HttpClient::Impl::Exchange(BlockingSocket& socket, const Ht
   const uint64_t body_bytes_max = call.response_bytes_max != 0 ? call.response_bytes_max : options_.response_bytes_max;
   AnswerReader reader(socket, call, body_bytes_max, options_.response_header_bytes_max, until);
   Result<HttpResponse> response = reader.Read(progress);
+  progress.complete = response.has_value();
   reusable = all_sent && !call.fresh_connection && reader.Reusable();
   return response;
 }

@@ -45,6 +45,7 @@ struct HttpClientOptions {
 struct HttpProgress {
   bool sent = false;      // the server may have received (part of) the request
   bool answered = false;  // at least one byte of the answer came
+  bool complete = false;  // the whole answer came, whatever its status
 };
 
 struct HttpCall {
