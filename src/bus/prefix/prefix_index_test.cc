@@ -215,7 +215,7 @@ TEST_F(PrefixIndexTest, RemovingTwiceIsHarmless) {
 TEST_F(PrefixIndexTest, RemovesAnObjectWhoseNodeWasSplitSinceThen) {
   const auto chain = Grown({}, 0, 8);
   Insert(chain, "p");
-  for (size_t at : {6, 2, 4}) {
+  for (const size_t at : {size_t{6}, size_t{2}, size_t{4}}) {
     Insert(Extended({chain.begin(), chain.begin() + static_cast<long>(at)}, {500 + at}), "q" + std::to_string(at));
   }
   index_.RemoveObject("p");
