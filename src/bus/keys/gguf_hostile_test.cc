@@ -219,6 +219,31 @@ TEST_F(GgufHostile, KeysThatNoFileMayHave) {
   ExpectRefused(longest.File(), "a key of 64 KiB");
 }
 
+// Names go into messages: whatever they are, a message can be made of them and shows nothing but printable text.
+TEST_F(GgufHostile, NamesThatAreNoText) {
+  const auto printable = [](const std::string& name, const GgufWriter& writer) {
+    const auto model = Read(writer.File());
+    ASSERT_FALSE(model) << name;
+    for (const char c : model.error().message) EXPECT_TRUE(c >= 0x20 && c < 0x7f) << name;
+  };
+  for (int byte = 0; byte < 256; ++byte) {
+    for (const int next : {0x00, 0x29, 0x41, 0x80, 0xbf, 0xc6, 0xff}) {
+      const std::string name = {static_cast<char>(byte), static_cast<char>(next), static_cast<char>(byte)};
+      GgufWriter key = GgufWriter::Model();
+      key.RawKey(name, 99, "xxxx");
+      printable(name, key);
+      GgufWriter tensor = GgufWriter::Model();
+      tensor.RawTensor(name, {0}, 1, 0);
+      printable(name, tensor);
+    }
+  }
+  for (const std::string name : {"a b", "a\nb", "\xc6)", "a/b", "\"", "\x7f"}) {
+    GgufWriter writer;
+    writer.Str("general.architecture", name).U32(name + ".block_count", 1);
+    printable(name, writer);
+  }
+}
+
 TEST_F(GgufHostile, Alignments) {
   for (const uint32_t alignment : {0u, 3u, 48u, 1u << 30, 1u << 31, 0xffffffffu}) {
     GgufWriter writer = GgufWriter::Model();

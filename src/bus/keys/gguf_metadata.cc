@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "bus/keys/canonical_encoding.h"
 #include "bus/keys/ggml_type.h"
+#include "bus/keys/quoted_text.h"
 
 namespace moonpool::bus {
 namespace {
@@ -47,9 +48,6 @@ uint64_t ScalarBytes(GgufType type) {
 }
 
 bool IsType(uint32_t number) { return number <= static_cast<uint32_t>(GgufType::kFloat64); }
-
-// Text of a file in a message: short, and harmless on a terminal.
-std::string Quoted(std::string_view text) { return fmt::format("{:?}", text.substr(0, 64)); }
 
 // The element of a kept value as a whole number; nothing if it is none, negative or above `value_max`.
 std::optional<uint64_t> WholeNumber(GgufType type, const char* bytes, uint64_t value_max) {
@@ -155,7 +153,7 @@ class GgufMetadataReader {
     MP_ASSIGN_OR_RETURN(const std::string key, ReadName(kKeyBytesMax, "key"));
     MP_ASSIGN_OR_RETURN(const uint32_t type_number, stream_.Read<uint32_t>());
     if (!IsType(type_number)) {
-      return stream_.Corrupt(fmt::format("key {} has the unknown type {}", Quoted(key), type_number));
+      return stream_.Corrupt(fmt::format("key {} has the unknown type {}", QuotedText(key), type_number));
     }
     GgufValue value;
     value.type = static_cast<GgufType>(type_number);
@@ -167,7 +165,7 @@ class GgufMetadataReader {
       MP_ASSIGN_OR_RETURN(length_bytes, ReadArrayHead(key, value));
     }
     if (length_bytes > stream_.LeftBytes()) {
-      return stream_.Corrupt(fmt::format("the value of key {} ends beyond the file", Quoted(key)));
+      return stream_.Corrupt(fmt::format("the value of key {} ends beyond the file", QuotedText(key)));
     }
     MP_RETURN_IF_ERROR(CheckKnownType(key, value));
     return key.starts_with(kTokenizerPrefix) ? HashTokenizerValue(key, value, length_bytes)
@@ -179,16 +177,16 @@ class GgufMetadataReader {
     MP_ASSIGN_OR_RETURN(const uint32_t element_number, stream_.Read<uint32_t>());
     MP_ASSIGN_OR_RETURN(value.count, stream_.Read<uint64_t>());
     if (!IsType(element_number)) {
-      return stream_.Corrupt(fmt::format("array {} has the unknown element type {}", Quoted(key), element_number));
+      return stream_.Corrupt(fmt::format("array {} has the unknown element type {}", QuotedText(key), element_number));
     }
     value.element_type = static_cast<GgufType>(element_number);
     if (value.element_type == GgufType::kArray) {
-      return stream_.Unsupported(fmt::format("array {} holds arrays", Quoted(key)));
+      return stream_.Unsupported(fmt::format("array {} holds arrays", QuotedText(key)));
     }
     const uint64_t element_bytes =
         value.element_type == GgufType::kString ? sizeof(uint64_t) : ScalarBytes(value.element_type);
     if (value.count > stream_.LeftBytes() / element_bytes) {
-      return stream_.Corrupt(fmt::format("array {} declares {} elements", Quoted(key), value.count));
+      return stream_.Corrupt(fmt::format("array {} declares {} elements", QuotedText(key), value.count));
     }
     return value.count * element_bytes;
   }
@@ -272,14 +270,14 @@ class GgufMetadataReader {
     MP_ASSIGN_OR_RETURN(const std::string name, ReadName(kTensorNameBytesMax, "tensor"));
     MP_ASSIGN_OR_RETURN(const uint32_t dimensions, stream_.Read<uint32_t>());
     if (dimensions > kDimensionsMax) {
-      return stream_.Corrupt(fmt::format("tensor {} has {} dimensions", Quoted(name), dimensions));
+      return stream_.Corrupt(fmt::format("tensor {} has {} dimensions", QuotedText(name), dimensions));
     }
     uint64_t elements = 1;
     uint64_t row_elements = 1;
     for (uint32_t i = 0; i < dimensions; ++i) {
       MP_ASSIGN_OR_RETURN(const uint64_t size, stream_.Read<uint64_t>());
       if (size == 0 || size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) / elements) {
-        return stream_.Corrupt(fmt::format("tensor {} has a dimension of {}", Quoted(name), size));
+        return stream_.Corrupt(fmt::format("tensor {} has a dimension of {}", QuotedText(name), size));
       }
       elements *= size;
       if (i == 0) row_elements = size;
@@ -290,14 +288,14 @@ class GgufMetadataReader {
     if (const auto type = FindGgmlType(type_number)) {
       const auto size = type->RowBytes(elements);
       if (row_elements % type->block_elements != 0 || !size) {
-        return stream_.Corrupt(fmt::format("tensor {} is no whole number of {} blocks", Quoted(name), type->name));
+        return stream_.Corrupt(fmt::format("tensor {} is no whole number of {} blocks", QuotedText(name), type->name));
       }
       size_bytes = *size;
     }
     if (offset > std::numeric_limits<uint64_t>::max() - size_bytes) {
-      return stream_.Corrupt(fmt::format("tensor {} lies beyond any file", Quoted(name)));
+      return stream_.Corrupt(fmt::format("tensor {} lies beyond any file", QuotedText(name)));
     }
-    if (offset % alignment_ != 0) return stream_.Corrupt(fmt::format("tensor {} is not aligned", Quoted(name)));
+    if (offset % alignment_ != 0) return stream_.Corrupt(fmt::format("tensor {} is not aligned", QuotedText(name)));
     data_bytes_ = std::max(data_bytes_, offset + size_bytes);
     if (name.starts_with("rope_factors_long") || name.find(".rope_factors_long") != std::string::npos) {
       metadata_.rope_factor_tensors_ = true;
@@ -376,7 +374,8 @@ Result<std::optional<uint64_t>> GgufMetadata::Uint(const std::string& key, uint6
   std::optional<uint64_t> number;
   if (ScalarBytes(value->type) > 0) number = WholeNumber(value->type, value->bytes->data(), value_max);
   if (!number) {
-    return Fail(ErrorCode::kCorrupt, fmt::format("{}: key {} is no whole number up to {}", name_, key, value_max));
+    return Fail(ErrorCode::kCorrupt,
+                fmt::format("{}: key {} is no whole number up to {}", name_, QuotedText(key), value_max));
   }
   return number;
 }
@@ -385,7 +384,7 @@ Result<std::optional<std::string>> GgufMetadata::Text(const std::string& key) co
   const GgufValue* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (value->type != GgufType::kString || !value->bytes) {
-    return Fail(ErrorCode::kCorrupt, fmt::format("{}: key {} is no short text", name_, key));
+    return Fail(ErrorCode::kCorrupt, fmt::format("{}: key {} is no short text", name_, QuotedText(key)));
   }
   return value->bytes;
 }
@@ -405,8 +404,8 @@ Result<std::optional<std::vector<uint64_t>>> GgufMetadata::Uints(const std::stri
     numbers.push_back(*number);
   }
   if (numbers.empty() || numbers.size() != value->count) {
-    return Fail(ErrorCode::kCorrupt,
-                fmt::format("{}: key {} is no short list of whole numbers up to {}", name_, key, value_max));
+    return Fail(ErrorCode::kCorrupt, fmt::format("{}: key {} is no short list of whole numbers up to {}", name_,
+                                                 QuotedText(key), value_max));
   }
   return numbers;
 }
@@ -426,7 +425,7 @@ Result<Digest256> GgufMetadata::HashOf(std::string_view prefix) const {
   for (auto at = values_.lower_bound(prefix); at != values_.end() && at->first.starts_with(prefix); ++at) {
     const auto& [key, value] = *at;
     if (!value.bytes) {
-      return Fail(ErrorCode::kUnsupported, fmt::format("{}: the value of key {} is too large", name_, Quoted(key)));
+      return Fail(ErrorCode::kUnsupported, fmt::format("{}: the value of key {} is too large", name_, QuotedText(key)));
     }
     HashUint32(value_hash, static_cast<uint32_t>(value.type));
     if (value.type == GgufType::kString) HashUint64(value_hash, value.count);

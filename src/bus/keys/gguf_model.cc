@@ -17,6 +17,7 @@ constexpr uint64_t kHeadsMax = 1 << 20;
 constexpr uint64_t kHeadLengthMax = 1 << 20;
 constexpr uint64_t kCellBytes = 12;
 constexpr size_t kArchitectureBytesMax = 64;
+constexpr size_t kNameBytesMax = 256;
 constexpr int kLinksMax = 16;
 
 // The keys of one architecture.
@@ -50,13 +51,19 @@ class ModelDescription {
 
   Result<void> DescribeIdentity() {
     MP_ASSIGN_OR_RETURN(const auto architecture, metadata_.Text("general.architecture"));
-    if (!architecture || architecture->empty() || architecture->size() > kArchitectureBytesMax) {
+    // It becomes part of key names, labels and messages.
+    const auto is_name = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+             c == '.';
+    };
+    if (!architecture || architecture->empty() || architecture->size() > kArchitectureBytesMax ||
+        !std::all_of(architecture->begin(), architecture->end(), is_name)) {
       return Corrupt("general.architecture is missing or no name");
     }
     model_.architecture = *architecture;
     known_ = FindGgufArchitecture(model_.architecture);
     if (const GgufValue* name = metadata_.Find("general.name"); name != nullptr && name->bytes) {
-      model_.name = *name->bytes;
+      model_.name = name->bytes->substr(0, kNameBytesMax);
     }
     MP_ASSIGN_OR_RETURN(const auto file_type, metadata_.Uint("general.file_type", kUint32Max));
     model_.file_type = file_type.value_or(0);

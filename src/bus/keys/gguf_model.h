@@ -17,8 +17,8 @@ namespace moonpool::bus {
 class GgufMetadata;
 
 struct GgufModel {
-  std::string architecture;
-  std::string name;
+  std::string architecture;  // letters, digits, '-', '_' and '.' only
+  std::string name;          // free text of the file, at most 256 bytes; quote it before printing
   uint64_t file_type = 0;
   std::vector<Path> shards;  // all parts of a split model, in order, links resolved; one for a whole file
   Digest256 tokenizer_hash;  // streamed over tokenizer.* (chat template left out: tokens carry it)

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "bus/keys/canonical_encoding.h"
+#include "bus/keys/quoted_text.h"
 
 namespace moonpool::bus {
 namespace {
@@ -71,7 +72,7 @@ std::string ModelFingerprint::Describe() const {
     const std::string projector = declared.projector_digest->ToHex();
     line += fmt::format(" projector={}", Short(projector));
   }
-  if (!declared.operator_epoch.empty()) line += fmt::format(" epoch={:?}", declared.operator_epoch);
+  if (!declared.operator_epoch.empty()) line += " epoch=" + QuotedText(declared.operator_epoch);
   return line + fmt::format(" family={}", Short(family));
 }
 

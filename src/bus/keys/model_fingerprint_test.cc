@@ -160,7 +160,7 @@ TEST(LoraIdentity, OneZeroAndOneNotANumber) {
 
 TEST(Describe, IsOneLineThatTellsTheDifference) {
   ModelFingerprint fingerprint{Identity(), Sha256Of("family")};
-  fingerprint.declared.operator_epoch = "line\nbreak";
+  fingerprint.declared.operator_epoch = "line\nbreak \xc6)";
   fingerprint.declared.context_tokens = 4096;
   const std::string line = fingerprint.Describe();
   EXPECT_EQ(line.find('\n'), std::string::npos) << line;
