@@ -189,6 +189,30 @@ TEST(UnixSocketGuard, ADirectoryNameTooLongForTheBindPathStillWorks) {
   ::close(*fd);
 }
 
+// As gRPC does it: binds by itself, with whatever permissions, and unlinks the name it knows when it ends.
+TEST(UnixSocketGuard, AServerThatBindsByItselfIsPublishedUnderTheRealName) {
+  TempDir directory;
+  const std::string path = directory / "bus.sock";
+  Result<UnixSocketGuard> guard = UnixSocketGuard::Acquire(path);
+  ASSERT_TRUE(guard);
+  EXPECT_EQ(guard->Publish().error().code, ErrorCode::kNotFound) << "nothing is bound yet";
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(guard->BindPath().size(), sizeof(address.sun_path));
+  std::memcpy(address.sun_path, guard->BindPath().data(), guard->BindPath().size());
+  ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::listen(fd, 8), 0);
+  ASSERT_EQ(::chmod(guard->BindPath().c_str(), 0777), 0);
+  const std::string bound_as = guard->BindPath();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE(guard->Publish());
+  EXPECT_EQ(ModeOf(path) & 07777, 0600u);
+  ::unlink(bound_as.c_str());
+  EXPECT_TRUE(RawSocket::ToPath(path).connected());
+  ::close(fd);
+}
+
 TEST(UnixSocketGuard, DoesNotRemoveASocketThatSomebodyElsePutInItsPlace) {
   TempDir directory;
   const std::string path = directory / "bus.sock";

@@ -25,7 +25,7 @@ namespace moonpool::testing {
 
 struct FakeLlamaOptions {
   uint32_t slots = 2;
-  uint32_t context_tokens = 4096;        // per slot
+  uint32_t context_tokens = 4096;          // per slot
   std::filesystem::path slot_directory{};  // empty: slot actions are 501
   std::string api_key{};
   std::string model_path = "/models/fake.gguf";
