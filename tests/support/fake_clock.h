@@ -40,6 +40,11 @@ class FakeClock final : public Clock {
     MutexLock lock(mutex_);
     wall_ms_ = wall_ms;
   }
+  // Gives waiting threads a moment to notice the new time: a real pause of a waiter's poll, bounded.
+  void AwaitTurn() const {
+    MutexLock lock(mutex_);
+    changed_.WaitFor(mutex_, std::chrono::milliseconds(5));
+  }
   // Blocks until at least `count` threads are inside WaitUntil.
   void AwaitWaiters(int count) const {
     MutexLock lock(mutex_);

@@ -1,5 +1,7 @@
 #include "bus/core/slot_tickets.h"
 
+#include <algorithm>
+
 namespace moonpool::bus {
 
 std::optional<std::string> SlotTickets::Take(Ticket ticket, Duration ttl) {
@@ -92,14 +94,23 @@ void SlotTickets::SlotSeen(const std::string& engine, uint32_t slot, bool idle) 
   }
 }
 
-std::vector<std::string> SlotTickets::Expire(Duration idle_max) {
+std::optional<std::string> SlotTickets::TakeOver(const std::string& engine, uint32_t slot, Duration idle_min) {
   MutexLock lock(mutex_);
-  const TimePoint now = clock_.Now();
+  const auto owner = owners_.find({engine, slot});
+  if (owner == owners_.end()) return std::nullopt;
+  const Ticket& ticket = tickets_.at(owner->second);
+  if (ticket.committing || !ticket.idle_since || clock_.Now() - *ticket.idle_since < idle_min) return std::nullopt;
+  const std::string id = ticket.id;
+  Erase(id);
+  return id;
+}
+
+std::vector<std::string> SlotTickets::Expire() {
+  MutexLock lock(mutex_);
   std::vector<std::string> ended;
   for (const auto& [id, ticket] : tickets_) {
-    if (ticket.committing) continue;  // its own deadlines end it
-    const bool abandoned = ticket.idle_since && now - *ticket.idle_since >= idle_max;
-    if (now >= ticket.deadline || abandoned) ended.push_back(id);
+    // The deadlines of its own steps end a commit.
+    if (!ticket.committing && clock_.Now() >= ticket.deadline) ended.push_back(id);
   }
   for (const std::string& id : ended) Erase(id);
   return ended;
@@ -112,11 +123,25 @@ std::vector<Ticket> SlotTickets::All() const {
   return all;
 }
 
+bool SlotTickets::AnyCommitting(const std::string& engine) const {
+  MutexLock lock(mutex_);
+  return std::any_of(tickets_.begin(), tickets_.end(),
+                     [&](const auto& entry) { return entry.second.engine == engine && entry.second.committing; });
+}
+
+void SlotTickets::AwaitEnd(const Deadline& deadline) const {
+  MutexLock lock(mutex_);
+  const uint64_t seen = ended_total_;
+  while (ended_total_ == seen && !deadline.Passed()) clock_.WaitUntil(ended_, mutex_, deadline.At());
+}
+
 void SlotTickets::Erase(const std::string& id) {
   const auto found = tickets_.find(id);
   owners_.erase({found->second.engine, found->second.slot});
   released_.erase(id);
   tickets_.erase(found);
+  ++ended_total_;
+  ended_.NotifyAll();
 }
 
 }  // namespace moonpool::bus

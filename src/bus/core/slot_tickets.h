@@ -62,10 +62,17 @@ class SlotTickets {
 
   // What a look at the slot told: idle or busy. Remembers since when it is idle.
   void SlotSeen(const std::string& engine, uint32_t slot, bool idle) EXCLUDES(mutex_);
-  // Ends tickets whose deadline has passed, and those of slots idle for `idle_max` or longer. Answers their ids.
-  std::vector<std::string> Expire(Duration idle_max) EXCLUDES(mutex_);
+  // Ends the slot's ticket if the slot has been seen idle for `idle_min` or longer, and answers its id: its holder
+  // has most likely gone, and somebody else wants the slot.
+  std::optional<std::string> TakeOver(const std::string& engine, uint32_t slot, Duration idle_min) EXCLUDES(mutex_);
+  // Ends tickets whose deadline has passed. Answers their ids.
+  std::vector<std::string> Expire() EXCLUDES(mutex_);
 
   std::vector<Ticket> All() const EXCLUDES(mutex_);
+  // Whether a slot of the engine is only held until its save has ended.
+  bool AnyCommitting(const std::string& engine) const EXCLUDES(mutex_);
+  // Returns when a ticket of any engine has ended, or at the deadline.
+  void AwaitEnd(const Deadline& deadline) const EXCLUDES(mutex_);
 
  private:
   void Erase(const std::string& id) REQUIRES(mutex_);
@@ -73,6 +80,8 @@ class SlotTickets {
   const Clock& clock_;
   Rng& rng_;
   mutable Mutex mutex_;
+  mutable CondVar ended_;
+  uint64_t ended_total_ GUARDED_BY(mutex_) = 0;
   std::map<std::string, Ticket> tickets_ GUARDED_BY(mutex_);
   std::map<std::pair<std::string, uint32_t>, std::string> owners_ GUARDED_BY(mutex_);  // (engine, slot) -> id
   std::map<std::string, bool> released_ GUARDED_BY(mutex_);  // committing tickets to let go afterwards

@@ -1,0 +1,37 @@
+// EngineProfile: what is known of one probed engine. Immutable once made; a restart of the server makes a new one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bus/blobs/blob_store.h"
+#include "bus/engine/inference_engine.h"
+#include "bus/keys/gguf_model.h"
+#include "bus/keys/model_fingerprint.h"
+#include "bus/kvstate/sequence_state.h"
+
+namespace moonpool::bus {
+
+struct EngineProfile {
+  std::string incarnation;
+  std::string build;
+  std::string model_name;
+  GgufModel model;
+  MemoryClass memory = MemoryClass::kPlain;
+  ModelFingerprint fingerprint;
+  std::string fingerprint_hex;  // of fingerprint.Id()
+  Digest256 fingerprint_id;
+  CanaryRef canary;                   // that founded the fingerprint's family
+  std::vector<LoraAdapter> adapters;  // as they were at the probe
+  std::string layout;                 // the canary's LayoutDescriptor()
+  uint32_t streams = 1;               // KV streams of this server's files
+  bool rewritable = false;            // files of another stream count can be used, and files can be cut
+  uint64_t bytes_per_token = 0;
+  uint32_t total_slots = 0;
+  uint32_t context_tokens = 0;
+};
+
+std::string MemoryClassName(MemoryClass memory);
+
+}  // namespace moonpool::bus

@@ -1,0 +1,306 @@
+#include "bus/core/engine_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace moonpool::bus {
+namespace {
+
+constexpr Duration kHealthEvery = std::chrono::seconds(1);
+
+bool SameAdapters(const std::vector<LoraAdapter>& a, const std::vector<LoraAdapter>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const LoraAdapter& x, const LoraAdapter& y) { return x.path == y.path && x.scale == y.scale; });
+}
+
+}  // namespace
+
+std::string_view SessionStateName(SessionState state) {
+  switch (state) {
+    case SessionState::kUnreachable: return "unreachable";
+    case SessionState::kProbing: return "probing";
+    case SessionState::kReady: return "ready";
+    case SessionState::kBypass: return "bypass";
+    case SessionState::kSuspect: return "suspect";
+    case SessionState::kGivenUp: return "given_up";
+  }
+  return "unreachable";
+}
+
+EngineSession::EngineSession(const BusConfig& config, EngineConfig engine_config,
+                             std::unique_ptr<InferenceEngine> engine, const Clock& clock, SlotTickets& tickets)
+    : config_(config),
+      engine_config_(std::move(engine_config)),
+      engine_(std::move(engine)),
+      clock_(clock),
+      tickets_(tickets),
+      backoff_(config.engine_backoff_min),
+      probe_backoff_(config.engine_backoff_min) {}
+
+EngineSession::Status EngineSession::GetStatus() const {
+  MutexLock lock(mutex_);
+  return {state_, reason_, detail_, profile_, props_, restarts_seen_};
+}
+
+bool EngineSession::Settled() const {
+  MutexLock lock(mutex_);
+  switch (state_) {
+    case SessionState::kReady:
+    case SessionState::kGivenUp: return true;
+    case SessionState::kUnreachable: return contacted_;
+    case SessionState::kProbing:
+    case SessionState::kBypass:
+    case SessionState::kSuspect: return false;
+  }
+  return false;
+}
+
+void EngineSession::SetState(SessionState state, std::string reason, std::string detail) {
+  if (state_ != state || reason_ != reason) {
+    log::Info("engine_state_changed engine={} state={} reason={} detail=\"{}\"", engine_config_.name,
+              SessionStateName(state), reason, detail);
+  }
+  state_ = state;
+  reason_ = std::move(reason);
+  detail_ = std::move(detail);
+}
+
+Result<ProfileRef> EngineSession::Current(const Deadline& deadline) {
+  ProfileRef profile;
+  {
+    MutexLock lock(mutex_);
+    if (state_ != SessionState::kReady) return Fail(ErrorCode::kFailedPrecondition, reason_ + ": " + detail_);
+    profile = profile_;
+  }
+  const auto props = engine_->Props(deadline);
+  if (!props) {
+    MutexLock lock(mutex_);
+    contacted_ = true;
+    if (props.error().code == ErrorCode::kUnavailable) {
+      SetState(SessionState::kUnreachable, "unreachable", props.error().message);
+      next_check_ = clock_.Now();
+    }
+    return Fail(ErrorCode::kUnavailable, "unreachable: " + props.error().message);
+  }
+  if (props->incarnation != profile->incarnation) {
+    SawIncarnation(*props);
+    return Fail(ErrorCode::kFailedPrecondition, "restarted: the server was started anew and is not probed yet");
+  }
+  // Scales can be changed by anybody at any time; a server without adapters cannot get any.
+  if (!profile->adapters.empty()) {
+    const auto adapters = engine_->LoraAdapters(deadline);
+    if (!adapters || !SameAdapters(*adapters, profile->adapters)) {
+      MutexLock lock(mutex_);
+      profile_.reset();
+      SetState(SessionState::kProbing, "not_probed", "the LoRA adapters or their scales have changed");
+      next_try_ = clock_.Now();
+      return Fail(ErrorCode::kFailedPrecondition, reason_ + ": " + detail_);
+    }
+  }
+  return profile;
+}
+
+void EngineSession::SawIncarnation(const EngineProps& props) {
+  {
+    MutexLock lock(mutex_);
+    if (profile_ && profile_->incarnation != props.incarnation) {
+      ++restarts_seen_;
+      log::Info("engine_restarted engine={}", engine_config_.name);
+    }
+    profile_.reset();
+    props_ = props;
+    resident_.clear();
+    doubtful_.clear();
+    attempts_ = 0;
+    probe_backoff_ = config_.engine_backoff_min;
+    next_try_ = clock_.Now();
+    SetState(SessionState::kProbing, "not_probed", "waiting for an idle, empty slot to probe");
+  }
+  tickets_.DropEngine(engine_config_.name);
+}
+
+bool EngineSession::Tick() {
+  bool due = false;
+  {
+    MutexLock lock(mutex_);
+    due = clock_.Now() >= next_check_;
+    if (due) next_check_ = clock_.Now() + (state_ == SessionState::kUnreachable ? backoff_ : kHealthEvery);
+  }
+  if (due) {
+    const Deadline deadline(clock_, config_.engine_call_timeout);
+    const auto healthy = engine_->Health(deadline);
+    auto props = healthy ? engine_->Props(deadline) : Result<EngineProps>(Fail(healthy.error()));
+    if (!props) {
+      MutexLock lock(mutex_);
+      contacted_ = true;
+      // A busy server may be slow to answer; only one that refuses has gone.
+      const bool gone = props.error().code == ErrorCode::kUnavailable;
+      const bool refused = props.error().code == ErrorCode::kPermission;
+      if (gone) {
+        SetState(SessionState::kUnreachable, "unreachable", props.error().message);
+        backoff_ = std::min(backoff_ * 2, config_.engine_backoff_max);
+        next_check_ = clock_.Now() + backoff_;
+      } else if (refused) {
+        SetState(SessionState::kGivenUp, "no_permission", props.error().message);
+      }
+      return false;
+    }
+    bool changed = false;
+    {
+      MutexLock lock(mutex_);
+      contacted_ = true;
+      const bool known = profile_ && profile_->incarnation == props->incarnation;
+      const bool waiting = !profile_ && props_.incarnation == props->incarnation;
+      if (known && state_ == SessionState::kUnreachable) {
+        SetState(SessionState::kReady, "", "");  // it was only away from us
+      } else if (waiting && state_ == SessionState::kUnreachable) {
+        changed = true;
+      }
+      backoff_ = known || waiting ? config_.engine_backoff_min : backoff_;
+      changed = changed || (!known && !waiting);
+    }
+    if (changed) SawIncarnation(*props);
+    EraseDoubtful();
+  }
+  MutexLock lock(mutex_);
+  const bool wants_probe = state_ == SessionState::kProbing || state_ == SessionState::kBypass ||
+                           state_ == SessionState::kSuspect || state_ == SessionState::kGivenUp;
+  return wants_probe && !probing_ && clock_.Now() >= next_try_;
+}
+
+void EngineSession::EraseDoubtful() {
+  std::set<uint32_t> slots;
+  {
+    MutexLock lock(mutex_);
+    slots = doubtful_;
+  }
+  for (const uint32_t slot : slots) {
+    if (tickets_.Owned(engine_config_.name, slot)) continue;
+    // Actions are carried out in order: when the erase is answered, the doubtful one is over.
+    if (!engine_->EraseSlot(slot, Deadline(clock_, config_.engine_call_timeout))) continue;
+    MutexLock lock(mutex_);
+    doubtful_.erase(slot);
+  }
+}
+
+Result<void> EngineSession::ProbeNow(CanaryProbe& probe, std::optional<uint32_t> wanted_slot) {
+  {
+    MutexLock lock(mutex_);
+    if (probing_) return Fail(ErrorCode::kBusy, "a probe of this engine is running");
+    probing_ = true;
+  }
+  const Deadline deadline(clock_, config_.probe_timeout);
+  const auto run = [&]() -> Result<EngineProfile> {
+    MP_ASSIGN_OR_RETURN(const EngineProps props, engine_->Props(deadline.AtMost(config_.engine_call_timeout)));
+    MP_ASSIGN_OR_RETURN(const auto slots, engine_->Slots(deadline.AtMost(config_.engine_call_timeout)));
+    if (wanted_slot && *wanted_slot >= props.total_slots) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("slot {} is out of range: the server has {}", *wanted_slot, props.total_slots));
+    }
+    for (const SlotInfo& slot : slots) {
+      const bool usable = !slot.processing && slot.tokens_cached == 0;
+      if (wanted_slot ? slot.id != *wanted_slot : !usable) continue;
+      Ticket ticket;
+      ticket.engine = engine_config_.name;
+      ticket.slot = slot.id;
+      const auto held = tickets_.Take(ticket, config_.probe_timeout);
+      if (!held) continue;
+      auto profile = probe.Run(*engine_, engine_config_, props, slot.id, deadline);
+      tickets_.Release(*held);
+      return profile;
+    }
+    return Fail(ErrorCode::kBusy, wanted_slot ? fmt::format("slot {} is in use by a ticket", *wanted_slot)
+                                              : "no slot is idle and empty; `moonpool ctl probe ENGINE --slot N` "
+                                                "gives up what slot N holds");
+  };
+  auto profile = run();
+  if (!profile) {
+    ProbeFailed(profile.error());
+    return Fail(profile.error());
+  }
+  MutexLock lock(mutex_);
+  probing_ = false;
+  attempts_ = 0;
+  probe_backoff_ = config_.engine_backoff_min;
+  resident_.clear();
+  profile_ = std::make_shared<const EngineProfile>(std::move(*profile));
+  SetState(SessionState::kReady, "", "");
+  log::Info("engine_probed engine={} fingerprint={} {}", engine_config_.name, profile_->fingerprint_hex.substr(0, 16),
+            profile_->fingerprint.Describe());
+  return {};
+}
+
+void EngineSession::ProbeFailed(const Error& error) {
+  MutexLock lock(mutex_);
+  probing_ = false;
+  ++attempts_;
+  probe_backoff_ = std::min(probe_backoff_ * 2, config_.engine_backoff_max);
+  next_try_ = clock_.Now() + probe_backoff_;
+  if (error.code == ErrorCode::kUnavailable) {
+    SetState(SessionState::kUnreachable, "unreachable", error.message);
+    next_check_ = clock_.Now() + probe_backoff_;
+    return;
+  }
+  const char* reason = error.code == ErrorCode::kBusy                 ? "not_probed"
+                       : error.code == ErrorCode::kFailedPrecondition ? "not_probed"
+                       : error.code == ErrorCode::kUnsupported        ? "unsupported"
+                       : error.code == ErrorCode::kQuota              ? "canary_families_full"
+                       : error.code == ErrorCode::kPermission         ? "no_permission"
+                                                                      : "probe_failed";
+  // A suspect engine stays suspect until a probe has proved it sane.
+  const SessionState state = state_ == SessionState::kSuspect          ? SessionState::kSuspect
+                             : attempts_ >= config_.probe_attempts_max ? SessionState::kGivenUp
+                                                                       : SessionState::kBypass;
+  SetState(state, reason, error.message);
+}
+
+void EngineSession::BecomeSuspect(const std::string& detail) {
+  MutexLock lock(mutex_);
+  attempts_ = 0;
+  next_try_ = clock_.Now();
+  resident_.clear();
+  SetState(SessionState::kSuspect, "suspect", detail);
+}
+
+void EngineSession::Doubt(uint32_t slot) {
+  MutexLock lock(mutex_);
+  doubtful_.insert(slot);
+  resident_.erase(slot);
+}
+
+bool EngineSession::InDoubt(uint32_t slot) const {
+  MutexLock lock(mutex_);
+  return doubtful_.contains(slot);
+}
+
+void EngineSession::Remember(uint32_t slot, Residency residency) {
+  MutexLock lock(mutex_);
+  resident_[slot] = std::move(residency);
+}
+
+void EngineSession::Forget(uint32_t slot) {
+  MutexLock lock(mutex_);
+  resident_.erase(slot);
+}
+
+std::optional<Residency> EngineSession::Resident(uint32_t slot) const {
+  MutexLock lock(mutex_);
+  const auto found = resident_.find(slot);
+  if (found == resident_.end()) return std::nullopt;
+  return found->second;
+}
+
+void EngineSession::ObserveServerWait(double milliseconds) {
+  MutexLock lock(mutex_);
+  server_wait_ms_ = server_wait_ms_ == 0 ? milliseconds : 0.7 * server_wait_ms_ + 0.3 * milliseconds;
+}
+
+double EngineSession::ServerWaitMs() const {
+  MutexLock lock(mutex_);
+  return server_wait_ms_;
+}
+
+}  // namespace moonpool::bus
