@@ -1,6 +1,7 @@
 # Checks of the sources themselves, as tests:
 #   tidy                    tools/tidy.py finds nothing
 #   tidy_self_test          ... and would find it
+#   run_tests_self_test     the test plan counts what it skipped
 #   headers_compile_alone   every header of src/ and include/ includes what it uses
 # They say the same in every preset, so only the plain one (dev) runs them.
 if(MOONPOOL_SANITIZE OR MOONPOOL_FUZZ OR MOONPOOL_ANALYZE)
@@ -10,7 +11,9 @@ endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME tidy COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/tidy.py)
 add_test(NAME tidy_self_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/tidy_test.py)
-set_tests_properties(tidy tidy_self_test PROPERTIES LABELS unit TIMEOUT 120 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+add_test(NAME run_tests_self_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/run_tests_test.py)
+set_tests_properties(tidy tidy_self_test run_tests_self_test
+  PROPERTIES LABELS unit TIMEOUT 120 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 
 # The objects are a target of their own outside `all`: the test builds it, and a second run compiles what changed.
 # Headers that need generated protobuf code are compiled by their module only.
