@@ -21,7 +21,9 @@ endif()
 add_library(moonpool_options INTERFACE)
 target_include_directories(moonpool_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 target_compile_options(moonpool_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor
-                       -Wno-missing-field-initializers -Werror)
+                       -Wno-missing-field-initializers -Werror
+                       # gcc 12 reports these falsely inside tl::expected and std::string.
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-dangling-pointer;-Wno-restrict>)
 target_compile_definitions(moonpool_options INTERFACE SPDLOG_FMT_EXTERNAL MOONPOOL_VERSION="${PROJECT_VERSION}")
 if(MOONPOOL_FAULTS)
   target_compile_definitions(moonpool_options INTERFACE MOONPOOL_FAULTS=1)
@@ -35,8 +37,7 @@ if(MOONPOOL_SANITIZE)
   if(MOONPOOL_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
-  # gcc 12 reports false positives of these with sanitizers on.
-  add_compile_options(-Wno-maybe-uninitialized -Wno-stringop-overflow)
+  add_compile_options(-Wno-stringop-overflow)  # falsely reported by gcc 12 with sanitizers on
   add_compile_definitions(MOONPOOL_SANITIZED=1)
 endif()
 if(MOONPOOL_FUZZ)
