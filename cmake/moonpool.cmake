@@ -88,7 +88,8 @@ function(moonpool_test)
   endif()
   add_executable(${T_NAME} ${T_SRCS})
   list(TRANSFORM T_DEPS PREPEND moonpool::)
-  target_link_libraries(${T_NAME} PRIVATE moonpool_options ${T_DEPS} ${T_LINK} ${RAPIDCHECK_LIB} GTest::gtest GTest::gtest_main)
+  target_link_libraries(${T_NAME} PRIVATE moonpool_options ${T_DEPS} ${T_LINK} ${RAPIDCHECK_LIB}
+                        GTest::gtest GTest::gtest_main)
   target_include_directories(${T_NAME} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   # Of a source file, so that they come after the warnings that every target has.
   set_source_files_properties(${T_SRCS} PROPERTIES COMPILE_OPTIONS "-Wno-conversion;-Wno-sign-conversion;-Wno-shadow")

@@ -20,9 +20,10 @@ std::optional<Digest256> Digest256::FromHex(std::string_view text) {
 }
 
 struct Sha256::State {
-  State() : context(EVP_MD_CTX_new()) { Restart(); }
+  State() : context(EVP_MD_CTX_new()) { MP_CHECK(EVP_DigestInit_ex(context, EVP_sha256(), nullptr) == 1); }
   ~State() { EVP_MD_CTX_free(context); }
-  void Restart() { MP_CHECK(EVP_DigestInit_ex(context, EVP_sha256(), nullptr) == 1); }
+  // The algorithm stays: looking it up again would cost as much as hashing a short input.
+  void Restart() { MP_CHECK(EVP_DigestInit_ex(context, nullptr, nullptr) == 1); }
   EVP_MD_CTX* context;
 };
 
