@@ -29,6 +29,7 @@ struct RealFile {
   size_t tokens;
   const char* layout;
   uint32_t checkpoints = 0;
+  bool without_v = false;
 };
 
 const RealFile kFiles[] = {
@@ -56,12 +57,21 @@ const RealFile kFiles[] = {
      "state=4 memory=hybrid attention[cell=12 vt=0 rot=0/0 streams=1 layers=(k=1:64,v=1:64)*1] "
      "recurrent[of=4 layers=(r=0:1536,s=0:4096)*3]",
      1},
+    {"qwen2vl-np1-f16.bin", MemoryClass::kPlain, 6,
+     "state=4 memory=plain attention[cell=24 vt=0 rot=0/0 layers=(k=1:64,v=1:64)*2]"},
+    {"qwen2vl-np2-slot1-f16.bin", MemoryClass::kPlain, 6,
+     "state=4 memory=plain attention[cell=24 vt=0 rot=0/0 layers=(k=1:64,v=1:64)*2]"},
+    {"mla-np1-f16.bin", MemoryClass::kPlain, 6,
+     "state=4 memory=plain attention[cell=12 vt=0 rot=0/0 layers=(k=1:96)*2]", 0, true},
+    {"mla-np2-slot1-f16.bin", MemoryClass::kPlain, 6,
+     "state=4 memory=plain attention[cell=12 vt=0 rot=0/0 layers=(k=1:96)*2]", 0, true},
 };
 
 TEST(RealState, IsUnderstood) {
   for (const RealFile& file : kFiles) {
     const Bytes bytes = Golden(file.name);
-    const auto state = ParseSequenceState(MemorySource(bytes), file.memory, {.vocabulary = 262144});
+    const auto state =
+        ParseSequenceState(MemorySource(bytes), file.memory, {.vocabulary = 262144, .without_v = file.without_v});
     ASSERT_TRUE(state.has_value()) << file.name << ": " << state.error().ToString();
     EXPECT_EQ(state->tokens.size(), file.tokens) << file.name;
     EXPECT_TRUE(state->packed_tokens) << file.name;
@@ -74,11 +84,12 @@ TEST(RealState, IsUnderstood) {
 TEST(RealState, IsRefusedWhenCut) {
   for (const RealFile& file : kFiles) {
     const Bytes bytes = Golden(file.name);
-    const auto state = ParseSequenceState(MemorySource(bytes), file.memory);
+    const auto state = ParseSequenceState(MemorySource(bytes), file.memory, {.without_v = file.without_v});
     ASSERT_TRUE(state.has_value()) << file.name;
     for (size_t size = 0; size < bytes.size(); ++size) {
       if (size == state->body_end) continue;
-      const auto cut = ParseSequenceState(MemorySource(std::span(bytes).first(size)), file.memory);
+      const auto cut =
+          ParseSequenceState(MemorySource(std::span(bytes).first(size)), file.memory, {.without_v = file.without_v});
       ASSERT_FALSE(cut.has_value()) << file.name << " cut to " << size;
     }
   }
@@ -92,6 +103,7 @@ TEST(RealState, RewrittenEqualsTheOtherServersFile) {
     const char* from;
     RewriteTarget target;
     const char* equals;
+    bool without_v = false;
   };
   int number = 0;
   for (const Case& c :
@@ -99,9 +111,11 @@ TEST(RealState, RewrittenEqualsTheOtherServersFile) {
         Case{"smollm2-np2-slot1-f16.bin", {}, "smollm2-np1-f16.bin"},
         Case{"smollm2-np1-q8_0.bin", {}, "smollm2-np1-q8_0.bin"},
         Case{"smollm2-np1-f16.bin", {.streams = 2, .tokens = 0}, "smollm2-np2-empty.bin"},
-        Case{"smollm2-np1-q8_0.bin", {.tokens = 0}, "smollm2-np1-empty.bin"}}) {
+        Case{"smollm2-np1-q8_0.bin", {.tokens = 0}, "smollm2-np1-empty.bin"},
+        Case{"qwen2vl-np1-f16.bin", {.streams = 2, .stream = 1, .sequence_id = 1}, "qwen2vl-np2-slot1-f16.bin"},
+        Case{"mla-np2-slot1-f16.bin", {}, "mla-np1-f16.bin", true}}) {
     const Bytes from = Golden(c.from);
-    const auto state = ParseSequenceState(MemorySource(from), MemoryClass::kPlain);
+    const auto state = ParseSequenceState(MemorySource(from), MemoryClass::kPlain, {.without_v = c.without_v});
     ASSERT_TRUE(state.has_value());
     const auto file = files.Create(directory / std::to_string(++number));
     ASSERT_TRUE(RewriteSequenceState(MemorySource(from), *state, c.target, **file).has_value());
