@@ -165,7 +165,8 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
                                        const EngineProps& props, uint32_t slot, const Deadline& deadline) {
   EngineProfile profile;
   profile.incarnation = props.incarnation;
-  profile.build = props.build;
+  // Whether a restore is of use depends on the cache's size, too.
+  profile.build = props.build + (engine_config.swa_full ? " swa-full" : "");
   profile.total_slots = props.total_slots;
   profile.context_tokens = props.context_tokens;
   const Path model_path = engine_config.model.empty() ? Path(props.model_path) : engine_config.model;

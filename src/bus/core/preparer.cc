@@ -151,6 +151,13 @@ Result<PrepareReply> Preparer::Prepare(const PromptRequest& request, const std::
     Finish(reply);
     return reply;
   }
+  if (question.profile->context_tokens > 0 && reply.prompt_tokens > question.profile->context_tokens) {
+    reply.reason = "exceeds_context";
+    reply.detail = fmt::format("the prompt has {} tokens, a slot of this server {}", reply.prompt_tokens,
+                               question.profile->context_tokens);
+    Finish(reply);
+    return reply;
+  }
   const Duration wait = request.wait_ms ? std::min<Duration>(std::chrono::milliseconds(*request.wait_ms),
                                                              owners_.config.flight_wait_default * 10)
                                         : owners_.config.flight_wait_default;

@@ -159,6 +159,7 @@ TEST_F(Reuse, AFileLongerThanTheSlotIsCutToWhatThePromptCanUse) {
   const auto turn = world.Run("b", prompt);
   EXPECT_EQ(turn.prepared.decision, Decision::kRestore) << turn.prepared.detail;
   EXPECT_EQ(turn.prepared.restored_tokens, 48u);
+  EXPECT_EQ(world.Prepare("b", Tokens(65, 3)).reason, "exceeds_context") << "the server will refuse it by itself";
 }
 
 TEST_F(Reuse, WhatTheSlotHoldsAlreadyIsNotFetched) {
