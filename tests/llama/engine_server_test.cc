@@ -161,10 +161,12 @@ TEST_F(EngineServerTest, AnActionOnABusySlotTimesOutAndHappensAllTheSame) {
     ASSERT_TRUE(slots);
     if ((*slots)[0].processing) break;
   }
-  const Result<uint64_t> erased = engine_->EraseSlot(0, Deadline(clock_, std::chrono::milliseconds(20)));
-  ASSERT_FALSE(erased);
-  EXPECT_EQ(erased.error().code, ErrorCode::kDeadlineExceeded);
-  EXPECT_TRUE(engine_->ActionInDoubt(0));
+  // On a slow machine the time may be over before anything was sent; then there is no doubt either.
+  do {
+    const Result<uint64_t> erased = engine_->EraseSlot(0, Deadline(clock_, std::chrono::milliseconds(20)));
+    ASSERT_FALSE(erased);
+    EXPECT_EQ(erased.error().code, ErrorCode::kDeadlineExceeded);
+  } while (!engine_->ActionInDoubt(0));
   EXPECT_TRUE(generation.get());
   EXPECT_TRUE(engine_->EraseSlot(0, Soon()));
   EXPECT_FALSE(engine_->ActionInDoubt(0));

@@ -63,6 +63,13 @@ std::string MemoryClassName(MemoryClass memory) {
   return "unknown";
 }
 
+ParseLimits StateLimits(const GgufModel& model) {
+  ParseLimits limits;
+  limits.vocabulary = model.vocabulary;
+  limits.without_v = model.key_length > 0 && model.value_length == 0;  // MLA
+  return limits;
+}
+
 std::vector<TokenId> CanaryPrompt(uint32_t vocabulary) {
   // A linear congruential sequence (constants of Numerical Recipes, 2nd ed., ch. 7.1). The lowest ids, where
   // vocabularies keep their control tokens, are left out if the vocabulary is large enough.
@@ -129,7 +136,7 @@ Result<DeclaredIdentity> CanaryProbe::Declare(InferenceEngine& engine, const Eng
 }
 
 Result<CanaryProbe::Family> CanaryProbe::JoinFamily(const Digest256& identity, std::string_view canary,
-                                                    const SequenceState& state, MemoryClass memory) {
+                                                    const SequenceState& state, const EngineProfile& profile) {
   const MemorySource own(Bytes(canary));
   for (int number = 0; number < kCanaryFamiliesMax; ++number) {
     MP_FAULT("probe.family");
@@ -142,7 +149,7 @@ Result<CanaryProbe::Family> CanaryProbe::JoinFamily(const Digest256& identity, s
     }
     if (!known) return Fail(known.error());
     const MemorySource other(Bytes(*known));
-    const auto other_state = ParseSequenceState(other, memory);
+    const auto other_state = ParseSequenceState(other, profile.memory, StateLimits(profile.model));
     if (!other_state) {
       log::Warn("canary_unreadable identity={} number={} error=\"{}\"", identity.ToHex(), number,
                 other_state.error().message);
@@ -188,9 +195,7 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
   if (!erased) return Fail(WithContext(erased.error(), "erasing the canary"));
 
   const MemorySource source(Bytes(*canary));
-  ParseLimits limits;
-  limits.vocabulary = model->vocabulary;
-  auto state = ParseAs(source, profile.memory, limits);
+  auto state = ParseAs(source, profile.memory, StateLimits(*model));
   if (!state) return Fail(WithContext(state.error(), "the server's state file is not understood"));
   if (state->tokens != prompt) {
     return Fail(ErrorCode::kFailedPrecondition, "the saved slot does not hold the canary: somebody else used it");
@@ -201,8 +206,7 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
   profile.bytes_per_token = state->BytesPerToken();
 
   MP_ASSIGN_OR_RETURN(profile.fingerprint.declared, Declare(engine, engine_config, props, *state, profile, deadline));
-  MP_ASSIGN_OR_RETURN(const Family family,
-                      JoinFamily(profile.fingerprint.declared.Id(), *canary, *state, profile.memory));
+  MP_ASSIGN_OR_RETURN(const Family family, JoinFamily(profile.fingerprint.declared.Id(), *canary, *state, profile));
   profile.fingerprint.canary_family = family.id;
   profile.canary = family.canary;
   profile.fingerprint_id = profile.fingerprint.Id();

@@ -58,7 +58,7 @@ class CanaryProbe {
     CanaryRef canary;
   };
   Result<Family> JoinFamily(const Digest256& identity, std::string_view canary, const SequenceState& state,
-                            MemoryClass memory);
+                            const EngineProfile& profile);
 
   const BusConfig& config_;
   const Seams seams_;

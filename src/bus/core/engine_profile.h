@@ -34,4 +34,7 @@ struct EngineProfile {
 
 std::string MemoryClassName(MemoryClass memory);
 
+// What a state file of this model may look like.
+ParseLimits StateLimits(const GgufModel& model);
+
 }  // namespace moonpool::bus

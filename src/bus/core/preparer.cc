@@ -362,7 +362,7 @@ bool Preparer::RestoreInto(const Question& question, const StoredPrefix& stored,
   if (outcome) {
     reply.decision = Decision::kRestore;
     reply.reason = reply.estimates.explored ? "explore" : "hit";
-    reply.restored_tokens = stored.restorable_tokens;
+    reply.restored_tokens = std::min(stored.restorable_tokens, outcome->reusable_tokens);
     owners_.tickets.SetOutcome(reply.ticket, reply.restored_tokens, true, false);
     owners_.counters.Restored(outcome->payload_bytes);
     owners_.arbiter.ObserveRestore(RateFamily(*question.session, *question.profile), kStoreName, outcome->payload_bytes,

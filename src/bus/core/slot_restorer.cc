@@ -13,9 +13,7 @@ namespace moonpool::bus {
 Result<SequenceState> SlotRestorer::Understand(const File& file, const EngineProfile& profile,
                                                const ObjectHeader& object) {
   MP_ASSIGN_OR_RETURN(const FileSource source, FileSource::Of(file));
-  ParseLimits limits;
-  limits.vocabulary = profile.model.vocabulary;
-  MP_ASSIGN_OR_RETURN(SequenceState state, ParseSequenceState(source, profile.memory, limits));
+  MP_ASSIGN_OR_RETURN(SequenceState state, ParseSequenceState(source, profile.memory, StateLimits(profile.model)));
   if (state.tokens != object.tokens) return Fail(ErrorCode::kCorrupt, "the file's tokens are not its header's");
   if (state.has_media) return Fail(ErrorCode::kCorrupt, "the file holds media");
   if (state.LayoutDescriptor() != profile.layout) {
@@ -100,6 +98,9 @@ Result<RestoreOutcome> SlotRestorer::Restore(EngineSession& session, const Engin
 
   RestoreOutcome outcome;
   outcome.tokens = tokens;
+  // A server cannot go on from the end of a sliding window's state (decision 7): it rolls back to a checkpoint.
+  const bool rolls_back = profile.memory == MemoryClass::kSlidingWindow && state->checkpoints > 0;
+  outcome.reusable_tokens = rolls_back ? state->checkpoint_tokens : tokens;
   outcome.payload_bytes = receipt.payload_bytes;
   outcome.arbiter_ms = times.fetch_ms + times.verify_ms + times.rewrite_ms + times.restore_ms;
   return outcome;

@@ -14,7 +14,8 @@
 namespace moonpool::bus {
 
 struct RestoreOutcome {
-  uint64_t tokens = 0;  // now in the slot
+  uint64_t tokens = 0;           // now in the slot
+  uint64_t reusable_tokens = 0;  // of them, what the server can go on from
   uint64_t payload_bytes = 0;
   double arbiter_ms = 0;  // fetch, verify, rewrite, restore: what the arbiter learns
 };

@@ -36,9 +36,7 @@ Result<SavedSlot> SlotSaver::Save(EngineSession& session, const EngineProfile& p
                 fmt::format("the server said it wrote {} bytes, the file has {}", reply->bytes, info.size_bytes));
   }
   MP_ASSIGN_OR_RETURN(const FileSource source, FileSource::Of(*file));
-  ParseLimits limits;
-  limits.vocabulary = profile.model.vocabulary;
-  MP_ASSIGN_OR_RETURN(SequenceState state, ParseSequenceState(source, profile.memory, limits));
+  MP_ASSIGN_OR_RETURN(SequenceState state, ParseSequenceState(source, profile.memory, StateLimits(profile.model)));
   if (state.has_media) return Fail(ErrorCode::kFailedPrecondition, "media: the slot holds media");
   if (state.LayoutDescriptor() != profile.layout) {
     return Fail(ErrorCode::kFailedPrecondition, "layout_changed: the file is not laid out as the probe's was");

@@ -80,9 +80,10 @@ struct SequenceState {
   MemoryClass memory = MemoryClass::kPlain;
   std::vector<AttentionBody> attention;  // one; two for sliding-window models (full layers first)
   std::optional<RecurrentBody> recurrent;
-  uint32_t checkpoints = 0;  // of the tail that newer builds append
-  uint64_t body_offset = 0;  // where the token section ends
-  uint64_t body_end = 0;     // where the checkpoint tail begins
+  uint32_t checkpoints = 0;        // of the tail that newer builds append
+  uint64_t checkpoint_tokens = 0;  // that the longest of them was taken after
+  uint64_t body_offset = 0;        // where the token section ends
+  uint64_t body_end = 0;           // where the checkpoint tail begins
   uint64_t file_bytes = 0;
 
   bool operator==(const SequenceState&) const = default;

@@ -77,6 +77,7 @@ TEST(SequenceStateParse, UnderstandsEveryKind) {
     EXPECT_FALSE(state->has_media);
     EXPECT_EQ(state->file_bytes, bytes.size());
     EXPECT_EQ(state->checkpoints, o.checkpoints);
+    EXPECT_EQ(state->checkpoint_tokens, o.checkpoints > 0 ? o.tokens.size() : 0u);
     EXPECT_EQ(state->body_end == bytes.size(), o.checkpoints == 0);
     EXPECT_EQ(state->recurrent.has_value(), o.memory == MemoryClass::kRecurrent || o.memory == MemoryClass::kHybrid);
     if (state->recurrent) {

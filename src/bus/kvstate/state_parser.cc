@@ -272,6 +272,7 @@ Result<void> StateParser::ParseCheckpoints(StateCursor& cursor) {
       return cursor.Corrupt(fmt::format("checkpoint {} of {} tokens at positions {}..{}, the state has {}", i, tokens,
                                         position_min, position_max, state_.tokens.size()));
     }
+    state_.checkpoint_tokens = std::max(state_.checkpoint_tokens, tokens);
     MP_ASSIGN_OR_RETURN(const uint64_t target_bytes, cursor.Take<uint64_t>("checkpoint size"));
     MP_ASSIGN_OR_RETURN(const StateCursor blob, cursor.Part(target_bytes, "checkpoint"));
     MP_RETURN_IF_ERROR(ParseCheckpointBlob(blob, static_cast<uint32_t>(tokens)));
