@@ -24,7 +24,9 @@ inline size_t OpenDescriptors() {
 
 class StoreFixture : public ::testing::Test {
  protected:
-  explicit StoreFixture(const Path& parent = std::filesystem::temp_directory_path()) : dir_(parent) {
+  // In memory where there is some: these tests make and remove thousands of files.
+  StoreFixture()
+      : dir_(std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path()) {
     std::filesystem::create_directory(Slots());
   }
 
@@ -63,6 +65,14 @@ class StoreFixture : public ::testing::Test {
   bus::ObjectId Publish(const std::vector<TokenId>& tokens) {
     clock_.Advance(std::chrono::seconds(1));
     auto receipt = TryPublish(tokens);
+    if (!receipt) ADD_FAILURE() << receipt.error().ToString();
+    return receipt ? receipt->object : "";
+  }
+  // A payload of several chunks under few tokens.
+  bus::ObjectId PublishLarge(const std::vector<TokenId>& tokens, uint64_t size_bytes) {
+    std::string bytes(size_bytes, 'L');
+    for (size_t at = 0; at < bytes.size(); at += 1009) bytes[at] = static_cast<char>(at >> 4);
+    auto receipt = store_->Publish({.header = HeaderFor(tokens), .source = Save(bytes)}, nullptr);
     if (!receipt) ADD_FAILURE() << receipt.error().ToString();
     return receipt ? receipt->object : "";
   }

@@ -55,7 +55,6 @@ Result<void> CanaryShelf::Put(const CanaryRef& canary, std::string_view bytes, c
   TempFile temp = directory_.temp->Next("canary");
   MP_ASSIGN_OR_RETURN(const auto file, files.Create(temp.path()));
   MP_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(text))));
-  MP_RETURN_IF_ERROR(file->Sync());
   MP_RETURN_IF_ERROR(file->Close());
   MP_RETURN_IF_ERROR(files.SetModified(temp.path(), directory_.WallNowNs()));
   MP_RETURN_IF_ERROR(files.Rename(temp.path(), PathOf(canary)));

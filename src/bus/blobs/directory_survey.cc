@@ -124,17 +124,15 @@ void DirectorySurvey::AddLeftover(std::vector<Path> paths) {
 }
 
 // A clock that ran ahead must not keep its objects for ever (field report B41): stamps from the future become
-// stamps of just now, in their own order.
+// stamps of just now, in their own order and after all others.
 void DirectorySurvey::RewindFutureStamps() {
   std::sort(future_stamps_.begin(), future_stamps_.end());
-  int64_t stamp = directory_.WallNowNs() - static_cast<int64_t>(future_stamps_.size()) * 1'000'000;
   for (const auto& [modified_ns, id] : future_stamps_) {
-    stamp += 1'000'000;
-    (void)directory_.files.SetModified(directory_.layout.Head(id), stamp);
-    if (auto object = directory_.known.Find(id)) {
-      object->used_ns = stamp;
-      directory_.known.Put(std::move(*object));
-    }
+    auto object = directory_.known.Find(id);
+    if (!object) continue;
+    object->used_ns = directory_.known.NextStamp(directory_.WallNowNs());
+    (void)directory_.files.SetModified(directory_.layout.Head(id), object->used_ns);
+    directory_.known.Put(std::move(*object));
   }
 }
 

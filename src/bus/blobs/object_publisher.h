@@ -5,7 +5,7 @@
 //                                        make room and reserve
 //   move the file to tmp/ (rename)
 //   one read-and-checksum pass
-//   write the header to tmp/, sync
+//   write the header to tmp/
 //                                        charge; payload to objects/; aliases that nobody serves;
 //                                        header to objects/  <- the one moment of becoming visible
 //                                        take over the aliases of objects that it begins with, retire them
@@ -43,8 +43,8 @@ class ObjectPublisher {
   Result<void> Appear(const ObjectHeader& header, Draft& draft, PublishReceipt& receipt,
                       const DirectoryLock::Hold& hold);
   Result<void> PutAliases(const ObjectHeader& header, std::vector<Digest256>& made, const DirectoryLock::Hold& hold);
-  // `keys` are of an object that begins with all blocks of the result.
-  std::vector<ObjectId> WholePrefixesOf(const ObjectHeader& header);
+  // Objects whose tokens are, all of them, the first tokens of `header`.
+  Result<std::vector<ObjectId>> WholePrefixesOf(const ObjectHeader& header);
   Result<void> Replace(const ObjectId& old, const ObjectHeader& header, const DirectoryLock::Hold& hold);
 
   OpenDirectory& directory_;

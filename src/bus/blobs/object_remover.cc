@@ -57,7 +57,7 @@ Result<uint64_t> ObjectRemover::Remove(const ObjectId& id, const DirectoryLock::
     return Fail(std::move(head).error());
   }
 
-  const uint64_t cost = directory_.MeasureObject(id);
+  MP_ASSIGN_OR_RETURN(const uint64_t cost, directory_.MeasureObject(id));
   // Heirs first, while both stand: a shared prefix is never unserved in between.
   MP_ASSIGN_OR_RETURN(const auto unserved, HandOver(id, KeysOf(id), hold));
   MP_FAULT("blobs.remove.before_head");

@@ -32,10 +32,11 @@ Result<ObjectHeader> OpenDirectory::ReadHead(const ObjectId& id) {
   return header;
 }
 
-uint64_t OpenDirectory::MeasureObject(const ObjectId& id) {
+Result<uint64_t> OpenDirectory::MeasureObject(const ObjectId& id) {
   uint64_t cost = 0;
   for (const Path& path : {layout.Head(id), layout.Payload(id)}) {
     const auto info = files.Info(path);
+    if (!info && info.error().code != ErrorCode::kNotFound) return Fail(info.error());
     if (info && info->kind == FileKind::kRegular) cost += CostOf(info->size_bytes);
   }
   return cost;

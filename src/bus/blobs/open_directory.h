@@ -37,8 +37,8 @@ struct OpenDirectory {
   // kNotFound; kCorrupt: evidence that the header cannot be used (damaged, foreign, unreadable by mode);
   // kUnsupported: another format version; kIo and the rest: no evidence against the object.
   Result<ObjectHeader> ReadHead(const ObjectId& id);
-  // What header and payload cost as they stand.
-  uint64_t MeasureObject(const ObjectId& id);
+  // What header and payload cost as they stand; an absent one costs nothing.
+  Result<uint64_t> MeasureObject(const ObjectId& id);
 };
 
 }  // namespace moonpool::bus

@@ -29,7 +29,7 @@ TempFiles::~TempFiles() {
     undeleted.swap(undeleted_);
   }
   for (const Path& path : undeleted) (void)files_.Remove(path);
-  (void)files_.Remove(OwnerPath(owner_));
+  if (!files_.Remove(OwnerPath(owner_))) (void)files_.Remove(OwnerPath(owner_));
 }
 
 TempFile TempFiles::Next(std::string_view what) {
