@@ -116,6 +116,34 @@ TEST(Identity, EightFamiliesAreTheMost) {
   EXPECT_EQ(full, 1);
 }
 
+// Field report B10: a key that leads to another prompt's object, as a hash collision or a lying alias would make it.
+TEST(Identity, AKeyThatLeadsToAnotherPromptIsACleanMiss) {
+  BusWorld world;
+  world.AddServer("a");
+  world.AddServer("b");
+  world.Settle();
+  const auto honest = Tokens(64, 1);
+  const auto victim = Tokens(64, 2);
+  const std::string wrong = world.Run("a", honest).committed.object;
+  const std::string right = world.Run("a", victim).committed.object;
+  int redirected = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(world.dir / "store/aliases")) {
+    if (!entry.is_symlink()) continue;
+    std::string text = std::filesystem::read_symlink(entry.path()).string();
+    if (!text.starts_with(right)) continue;
+    std::filesystem::remove(entry.path());
+    std::filesystem::create_symlink(wrong + text.substr(right.size()), entry.path());
+    ++redirected;
+  }
+  ASSERT_EQ(redirected, 4);
+  const auto looked = world.bus->Lookup(world.Ask("b", victim)).value();
+  EXPECT_EQ(looked.reason, "identity");
+  EXPECT_EQ(looked.restorable_tokens, 0u);
+  const auto missed = world.Run("b", victim);
+  EXPECT_NE(missed.prepared.decision, Decision::kRestore);
+  EXPECT_EQ(missed.completion.timings.prompt_tokens_cached, 0u);
+}
+
 // Field report B62 a: the pair, both asserted.
 TEST(Namespaces, ShareWithinAndNeverAcross) {
   BusWorld world;
