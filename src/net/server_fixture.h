@@ -17,7 +17,7 @@
 namespace moonpool::net {
 
 // Only limits for a hang; no test waits for it to pass.
-inline constexpr Duration kLong = std::chrono::seconds(30);
+inline constexpr Duration kLong = std::chrono::minutes(3);
 
 class FunctionHandler final : public HttpHandler {
  public:

@@ -44,7 +44,7 @@ class RawSocket {
   // Takes the descriptor over.
   explicit RawSocket(int fd) : fd_(fd) {
     MP_CHECK(fd_ >= 0);
-    timeval limit{.tv_sec = 20, .tv_usec = 0};
+    timeval limit{.tv_sec = 100, .tv_usec = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   }
