@@ -175,10 +175,12 @@ TEST_F(EngineServerTest, AnActionOnABusySlotTimesOutAndHappensAllTheSame) {
 TEST_F(EngineServerTest, AFrozenServerTimesOutAndAKilledOneIsUnavailable) {
   Serve({});
   const std::string before = engine_->Props(Soon())->incarnation;
-  process_->Signal(SIGSTOP);
+  process_->Freeze();
   const Deadline brief(clock_, std::chrono::milliseconds(100));
-  EXPECT_EQ(engine_->Health(brief).error().code, ErrorCode::kDeadlineExceeded);
-  process_->Signal(SIGCONT);
+  const Result<void> frozen = engine_->Health(brief);
+  ASSERT_FALSE(frozen);
+  EXPECT_EQ(frozen.error().code, ErrorCode::kDeadlineExceeded);
+  process_->Thaw();
   EXPECT_TRUE(engine_->Health(Soon()));
   process_->Kill();
   EXPECT_EQ(engine_->Health(Soon()).error().code, ErrorCode::kUnavailable);

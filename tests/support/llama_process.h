@@ -74,7 +74,12 @@ class LlamaProcess {
   pid_t pid() const { return pid_; }
   // As a crash looks to everybody else.
   void Kill() { End(SIGKILL); }
-  void Signal(int signal) const { ::kill(pid_, signal); }
+  // Stops it as SIGSTOP does; returns when no thread of it runs any more.
+  void Freeze() const {
+    ::kill(pid_, SIGSTOP);
+    ::waitpid(pid_, nullptr, WUNTRACED);
+  }
+  void Thaw() const { ::kill(pid_, SIGCONT); }
 
  private:
   LlamaProcess() = default;
