@@ -8,6 +8,10 @@ namespace moonpool::app {
 namespace {
 
 Result<std::vector<TokenId>> Compute(const AgentTask& task, uint64_t split, const Deadline& deadline) {
+  if (split > task.prompt.size()) {
+    return Fail(ErrorCode::kInternal,
+                fmt::format("the server says that it reused {} tokens of a prompt of {}", split, task.prompt.size()));
+  }
   MP_RETURN_IF_ERROR(task.engine.EraseSlot(0, deadline));
   if (split > 0) {
     std::vector<TokenId> first = task.prompt;

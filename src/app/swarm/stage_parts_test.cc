@@ -79,7 +79,7 @@ class ChildProcessTest : public ::testing::Test {
 };
 
 TEST_F(ChildProcessTest, SaysLinesAndEnds) {
-  auto child = Shell("echo one; echo two; exec cat /dev/zero > /dev/null");
+  auto child = Shell("echo one; echo two; exec tail -f /dev/null");
   ASSERT_TRUE(child.has_value()) << child.error().message;
   EXPECT_EQ(*(*child)->ReadLine(Soon()), "one");
   EXPECT_EQ(*(*child)->ReadLine(Soon()), "two");
@@ -115,7 +115,7 @@ TEST_F(ChildProcessTest, ThatCannotBeRunSaysSo) {
 }
 
 TEST_F(ChildProcessTest, KeepsADeadline) {
-  auto child = Shell("exec cat /dev/zero > /dev/null");
+  auto child = Shell("exec tail -f /dev/null");
   ASSERT_TRUE(child.has_value());
   const auto line = (*child)->ReadLine(Deadline(clock_, std::chrono::milliseconds(5)));
   ASSERT_FALSE(line.has_value());
@@ -133,7 +133,7 @@ TEST_F(ChildProcessTest, IsNotTouchedByOurSettingsNorByOurTerminal) {
 
 // What Ctrl-C does. The process that is interrupted is a child of the test's, because it ends.
 TEST(InterruptWatchDeathTest, StopsChildrenAndRemovesTheFolder) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  GTEST_FLAG_SET(death_test_style, "fast");  // by fork: the folder must be the same in both
   TempDir parent;
   const Path log = parent / "log";
   const Path pids = parent / "pids";
@@ -145,7 +145,7 @@ TEST(InterruptWatchDeathTest, StopsChildrenAndRemovesTheFolder) {
         fs::create_directories(folder / "slots");
         interrupts.SetDirectory(folder);
         auto child = ChildProcess::Start(
-            {.name = "child", .arguments = {"/bin/sh", "-c", "echo ready; exec cat /dev/zero > /dev/null"}, .log = log},
+            {.name = "child", .arguments = {"/bin/sh", "-c", "echo ready; exec tail -f /dev/null"}, .log = log},
             interrupts, clock);
         if ((*child)->ReadLine(Deadline(clock, std::chrono::seconds(60)))) {
           std::ofstream(pids) << (*child)->pid();

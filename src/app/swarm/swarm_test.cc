@@ -209,11 +209,13 @@ TEST_F(SwarmTest, ReferencesAreComputedOnAnErasedSlotAndOnlyOnce) {
   EXPECT_EQ(server_a_->Calls("complete"), before + 2);
 }
 
-TEST_F(SwarmTest, AServerThatKeepsNothingGivesNoReference) {
+TEST_F(SwarmTest, ASplitThatNoPromptHasGivesNoReference) {
   SwarmRunner runner = Runner();
   AgentRun run = *AnswerAlone(runner.task(0), clock_, deadline_);
-  run.reference_split = 600;  // more than the prompt: cannot be in the slot
-  EXPECT_FALSE(ReferenceTexts().Equal(0, runner.task(0), run, deadline_).has_value());
+  run.reference_split = 504;
+  const auto equal = ReferenceTexts().Equal(0, runner.task(0), run, deadline_);
+  ASSERT_FALSE(equal.has_value());
+  EXPECT_EQ(equal.error().code, ErrorCode::kInternal);
 }
 
 TEST_F(SwarmTest, AColdRunIsItsOwnReference) {
