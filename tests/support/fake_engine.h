@@ -36,7 +36,8 @@ class FakeServer {
   explicit FakeServer(Options options) : options_(std::move(options)), slots_(options_.slots) {}
 
   // Scripts the next call of a verb ("props", "slots", "save", "restore", "erase", "complete", "tokenize",
-  // "health"): the error is answered instead. `late` carries the action out first.
+  // "health"): the error is answered instead. `late` carries the action out all the same:
+  // a restore at once, a save before the next erase.
   void FailNext(const std::string& verb, Error error, bool late = false) {
     MutexLock lock(mutex_);
     scripts_[verb].push_back({std::move(error), late});
@@ -147,6 +148,7 @@ class FakeServer {
   std::map<std::string, int> calls_ GUARDED_BY(mutex_);
   std::vector<bus::LoraAdapter> adapters_ GUARDED_BY(mutex_);
   std::vector<std::vector<std::byte>> restored_files_ GUARDED_BY(mutex_);
+  std::vector<std::pair<uint32_t, std::string>> late_saves_ GUARDED_BY(mutex_);
   uint64_t tasks_ GUARDED_BY(mutex_) = 0;
   int starts_ GUARDED_BY(mutex_) = 1;
   int damage_ GUARDED_BY(mutex_) = 0;
@@ -233,7 +235,14 @@ class FakeEngine final : public bus::InferenceEngine {
   Result<bus::SlotSave> SaveSlot(uint32_t id, const std::string& file_name, const Deadline&) override {
     MutexLock lock(server_->mutex_);
     const auto script = server_->Enter("save");
-    if (script && !script->late) return Fail(script->error);
+    if (script) {
+      if (script->late) server_->late_saves_.push_back({id, file_name});
+      return Fail(script->error);
+    }
+    return Save(id, file_name);
+  }
+
+  Result<bus::SlotSave> Save(uint32_t id, const std::string& file_name) REQUIRES(server_->mutex_) {
     const auto& slot = server_->slots_.at(id);
     StateOptions state = server_->options_.state;
     state.tokens = slot.tokens;
@@ -247,7 +256,6 @@ class FakeEngine final : public bus::InferenceEngine {
     out.close();
     if (!out) return Fail(ErrorCode::kInternal, "Unable to save slot");
     ++server_->tasks_;
-    if (script) return Fail(script->error);
     return bus::SlotSave{.tokens = slot.tokens.size(), .bytes = claimed, .server_ms = 1, .wall = {}};
   }
 
@@ -277,6 +285,9 @@ class FakeEngine final : public bus::InferenceEngine {
   Result<uint64_t> EraseSlot(uint32_t id, const Deadline&) override {
     MutexLock lock(server_->mutex_);
     if (auto script = server_->Enter("erase")) return Fail(script->error);
+    // Slot actions are carried out in order: what timed out before is done first.
+    for (const auto& [late_slot, late_name] : server_->late_saves_) (void)Save(late_slot, late_name);
+    server_->late_saves_.clear();
     auto& slot = server_->slots_.at(id);
     const uint64_t erased = slot.tokens.size();
     slot.tokens.clear();

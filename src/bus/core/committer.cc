@@ -164,10 +164,7 @@ CommitReply Committer::SaveNow(const JobRef& job) {
   if (job->request.timings) predicted = std::max<uint64_t>(job->request.timings->predicted_n, 1);
   auto saved = owners_.saver.Save(*job->session, *job->profile, job->ticket, predicted, *tokens,
                                   Deadline(owners_.clock, owners_.config.slot_action_timeout), job->times);
-  if (!saved) {
-    if (saved.error().code == ErrorCode::kDeadlineExceeded) job->session->Doubt(job->ticket.slot);
-    return fail(saved.error());
-  }
+  if (!saved) return fail(saved.error());
   job->saved = std::move(*saved);
   EndSave(*job, true);
   CommitReply reply = Answer(CommitStatus::kSaved, "saved", "");

@@ -31,10 +31,12 @@ std::string_view SessionStateName(SessionState state) {
 }
 
 EngineSession::EngineSession(const BusConfig& config, EngineConfig engine_config,
-                             std::unique_ptr<InferenceEngine> engine, const Clock& clock, SlotTickets& tickets)
+                             std::unique_ptr<InferenceEngine> engine, FileSystem& files, const Clock& clock,
+                             SlotTickets& tickets)
     : config_(config),
       engine_config_(std::move(engine_config)),
       engine_(std::move(engine)),
+      files_(files),
       clock_(clock),
       tickets_(tickets),
       backoff_(config.engine_backoff_min),
@@ -172,15 +174,16 @@ bool EngineSession::Tick() {
 }
 
 void EngineSession::EraseDoubtful() {
-  std::set<uint32_t> slots;
+  std::map<uint32_t, std::vector<Path>> doubtful;
   {
     MutexLock lock(mutex_);
-    slots = doubtful_;
+    doubtful = doubtful_;
   }
-  for (const uint32_t slot : slots) {
+  for (const auto& [slot, late_files] : doubtful) {
     if (tickets_.Owned(engine_config_.name, slot)) continue;
     // Actions are carried out in order: when the erase is answered, the doubtful one is over.
     if (!engine_->EraseSlot(slot, Deadline(clock_, config_.engine_call_timeout))) continue;
+    for (const Path& path : late_files) (void)files_.Remove(path);
     MutexLock lock(mutex_);
     doubtful_.erase(slot);
   }
@@ -265,9 +268,10 @@ void EngineSession::BecomeSuspect(const std::string& detail) {
   SetState(SessionState::kSuspect, "suspect", detail);
 }
 
-void EngineSession::Doubt(uint32_t slot) {
+void EngineSession::Doubt(uint32_t slot, const Path& late_file) {
   MutexLock lock(mutex_);
-  doubtful_.insert(slot);
+  std::vector<Path>& late_files = doubtful_[slot];
+  if (!late_file.empty()) late_files.push_back(late_file);
   resident_.erase(slot);
 }
 

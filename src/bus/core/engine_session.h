@@ -37,7 +37,7 @@ std::string_view SessionStateName(SessionState state);
 class EngineSession {
  public:
   EngineSession(const BusConfig& config, EngineConfig engine_config, std::unique_ptr<InferenceEngine> engine,
-                const Clock& clock, SlotTickets& tickets);
+                FileSystem& files, const Clock& clock, SlotTickets& tickets);
 
   const EngineConfig& config() const { return engine_config_; }
   InferenceEngine& engine() { return *engine_; }
@@ -65,8 +65,9 @@ class EngineSession {
 
   void BecomeSuspect(const std::string& detail) EXCLUDES(mutex_);
 
-  // A slot whose last action timed out: the server may still carry it out. Out of use until erased.
-  void Doubt(uint32_t slot) EXCLUDES(mutex_);
+  // A slot whose last action timed out: the server may still carry it out. Out of use until erased; `late_file`
+  // is what a late save would write, removed then.
+  void Doubt(uint32_t slot, const Path& late_file = {}) EXCLUDES(mutex_);
   bool InDoubt(uint32_t slot) const EXCLUDES(mutex_);
 
   void Remember(uint32_t slot, Residency residency) EXCLUDES(mutex_);
@@ -86,6 +87,7 @@ class EngineSession {
   const BusConfig& config_;
   const EngineConfig engine_config_;
   const std::unique_ptr<InferenceEngine> engine_;
+  FileSystem& files_;
   const Clock& clock_;
   SlotTickets& tickets_;
 
@@ -101,9 +103,9 @@ class EngineSession {
   bool contacted_ GUARDED_BY(mutex_) = false;  // at least one answer or refusal since the start
   TimePoint next_try_ GUARDED_BY(mutex_){};
   TimePoint next_check_ GUARDED_BY(mutex_){};
-  Duration backoff_ GUARDED_BY(mutex_);        // between looks at a server that is away
-  Duration probe_backoff_ GUARDED_BY(mutex_);  // between attempts to probe
-  std::set<uint32_t> doubtful_ GUARDED_BY(mutex_);
+  Duration backoff_ GUARDED_BY(mutex_);                                // between looks at a server that is away
+  Duration probe_backoff_ GUARDED_BY(mutex_);                          // between attempts to probe
+  std::map<uint32_t, std::vector<Path>> doubtful_ GUARDED_BY(mutex_);  // with the files of late saves
   std::map<uint32_t, Residency> resident_ GUARDED_BY(mutex_);
   double server_wait_ms_ GUARDED_BY(mutex_) = 0;
 };

@@ -177,6 +177,17 @@ TEST_F(Faults, ALateRestoreLeavesTheSlotOutOfUseUntilItIsErased) {
   EXPECT_EQ(world.Run("b", prompt).prepared.reason, "hit");
 }
 
+// Field report B20: a save that comes late leaves no file, and its slot is out of use until it was erased.
+TEST_F(Faults, ALateSaveLeavesNoFile) {
+  const auto prompt = Tokens(100, 1);
+  a->FailNext("save", {ErrorCode::kDeadlineExceeded, "no answer in time"}, /*late=*/true);
+  EXPECT_EQ(world.Run("a", prompt).committed.reason, "deadline_exceeded");
+  EXPECT_EQ(world.Prepare("a", prompt).reason, "slot_in_doubt");
+  world.Tick();
+  ExpectNothingLeft("late save");
+  EXPECT_EQ(world.Run("a", prompt).committed.status, CommitStatus::kPublished);
+}
+
 // Field report B16: the server says "ok" and makes no use of it.
 TEST_F(Faults, RestoresThatTheServerMakesNoUseOfEnd) {
   b->SetRestoresUseful(false);

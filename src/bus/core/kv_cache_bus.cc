@@ -68,8 +68,8 @@ Result<void> KvCacheBus::Configure(const std::vector<EngineConfig>& engines) {
     }
     auto engine = state_->seams.make_engine(config);
     if (!engine) return Fail(WithContext(engine.error(), fmt::format("engine '{}'", config.name)));
-    sessions[config.name] =
-        std::make_shared<EngineSession>(owners.config, config, std::move(*engine), state_->seams.clock, owners.tickets);
+    sessions[config.name] = std::make_shared<EngineSession>(owners.config, config, std::move(*engine),
+                                                            state_->seams.files, state_->seams.clock, owners.tickets);
   }
   for (const SessionRef& before : owners.engines.All()) {
     const auto after = sessions.find(before->config().name);

@@ -22,7 +22,10 @@ Result<SavedSlot> SlotSaver::Save(EngineSession& session, const EngineProfile& p
   const TimePoint from = clock_.Now();
   MP_FAULT("core.commit.save");
   auto reply = session.engine().SaveSlot(ticket.slot, saved.file->name(), deadline);
-  if (!reply) return Fail(reply.error());
+  if (!reply) {
+    if (reply.error().code == ErrorCode::kDeadlineExceeded) session.Doubt(ticket.slot, saved.file->path());
+    return Fail(reply.error());
+  }
   times.save_ms += reply->server_ms;
   times.server_wait_ms += std::max(0.0, ToMs(clock_.Now() - from) - reply->server_ms);
   MP_FAULT("core.commit.saved");
