@@ -7,4 +7,10 @@ namespace CLI {
 class App;
 }
 
-namespace moonpool::app {}  // namespace moonpool::app
+namespace moonpool::app {
+
+void AddBusCommand(CLI::App& app, int& exit_code);
+void AddDoctorCommand(CLI::App& app, int& exit_code);
+void AddCtlCommand(CLI::App& app, int& exit_code);
+
+}  // namespace moonpool::app

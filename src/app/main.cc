@@ -1,7 +1,10 @@
 // moonpool: one binary, its roles are subcommands.
 #include <CLI/CLI.hpp>
+#include <cstdio>
 
 #include "app/commands.h"
+#include "app/environment.h"
+#include "base/fault.h"
 
 namespace {
 
@@ -22,12 +25,23 @@ constexpr char kExamples[] =
 
 int main(int argc, char** argv) {
   int exit_code = 0;
+#if defined(MOONPOOL_FAULTS)
+  if (const auto fault = moonpool::app::EnvironmentValue("MOONPOOL_FAULT")) {
+    if (const auto applied = moonpool::fault::Apply(*fault); !applied) {
+      std::fprintf(stderr, "moonpool: MOONPOOL_FAULT: %s\n", applied.error().message.c_str());
+      return 2;
+    }
+  }
+#endif
   CLI::App app(kDescription, "moonpool");
   app.footer(kExamples);
   app.set_version_flag("--version", "moonpool " MOONPOOL_VERSION, "print the version and exit");
   app.require_subcommand(1);
 
-  // One line per command: moonpool::app::AddXxxCommand(app, exit_code);
+  // One line per command.
+  moonpool::app::AddBusCommand(app, exit_code);
+  moonpool::app::AddDoctorCommand(app, exit_code);
+  moonpool::app::AddCtlCommand(app, exit_code);
 
   try {
     app.parse(argc, argv);
