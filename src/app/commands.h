@@ -12,5 +12,7 @@ namespace moonpool::app {
 void AddBusCommand(CLI::App& app, int& exit_code);
 void AddDoctorCommand(CLI::App& app, int& exit_code);
 void AddCtlCommand(CLI::App& app, int& exit_code);
+void AddDemoCommand(CLI::App& app, int& exit_code);
+void AddBenchCommand(CLI::App& app, int& exit_code);
 
 }  // namespace moonpool::app

@@ -42,6 +42,8 @@ int main(int argc, char** argv) {
   moonpool::app::AddBusCommand(app, exit_code);
   moonpool::app::AddDoctorCommand(app, exit_code);
   moonpool::app::AddCtlCommand(app, exit_code);
+  moonpool::app::AddDemoCommand(app, exit_code);
+  moonpool::app::AddBenchCommand(app, exit_code);
 
   try {
     app.parse(argc, argv);

@@ -1,0 +1,109 @@
+#include "app/bench_prepare.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "app/swarm/figures.h"
+#include "app/swarm/swarm_flags.h"
+#include "base/check.h"
+#include "base/checksum.h"
+
+namespace moonpool::app {
+namespace {
+
+constexpr std::string_view kBareFile = "bench-bare-restore.bin";
+
+// One pass over the file, in the pieces in which anybody would read it.
+Result<Duration> TimeReadAndChecksum(const Path& path, const Clock& clock) {
+  PosixFileSystem files;
+  std::vector<std::byte> piece(1u << 20);
+  const TimePoint started = clock.Now();
+  MP_ASSIGN_OR_RETURN(const auto file, files.Open(path));
+  Xxh3Stream checksum;
+  for (uint64_t offset = 0;;) {
+    MP_ASSIGN_OR_RETURN(const size_t count, file->Read(offset, piece));
+    if (count == 0) break;
+    checksum.Update(std::span(piece).first(count));
+    offset += count;
+  }
+  checksum.Finish();
+  return clock.Now() - started;
+}
+
+}  // namespace
+
+Result<BenchRow> MeasurePrepare(const BenchOptions& options, BenchScene scene) {
+  const Deadline& deadline = scene.deadline;
+  const size_t repeats = options.repeats * 2 + 1;  // each takes a fraction of a second
+  scene.bar.Begin(fmt::format("prepare, {} tokens", options.prepare_context_tokens), repeats + 1);
+  MP_ASSIGN_OR_RETURN(const SwarmPrompts prompts,
+                      MakeSwarmPrompts(scene.stage.engine(0), options.prepare_context_tokens, 2, deadline));
+  SwarmRunner runner(ServersOf(scene.stage), prompts, options.predict, scene.clock);
+  const std::string name_space = scene.rng.HexId(8);
+  BusDoor& door = scene.stage.door();
+
+  // The first agent, on server 0, fills the store; the second, on server 1, is the one that hits.
+  MP_RETURN_IF_ERROR(runner.EraseAll(deadline));
+  MP_RETURN_IF_ERROR(AnswerWithBus(runner.task(0), door, name_space, scene.clock, deadline));
+  bus::InferenceEngine& engine = scene.stage.engine(1);
+  const bus::PromptRequest request{
+      .engine = scene.stage.engine_name(1), .name_space = name_space, .tokens = prompts.Whole(1)};
+  const auto prepare = [&]() -> Result<Duration> {
+    const TimePoint started = scene.clock.Now();
+    MP_ASSIGN_OR_RETURN(const bus::PrepareReply reply, door.Prepare(request, deadline));
+    const Duration wall = scene.clock.Now() - started;
+    if (reply.decision != bus::Decision::kRestore) {
+      return Fail(ErrorCode::kFailedPrecondition, fmt::format("Prepare was to restore, and decided {} ({})",
+                                                              bus::DecisionName(reply.decision), reply.reason));
+    }
+    MP_RETURN_IF_ERROR(door.Release(reply.ticket, deadline));
+    return wall;
+  };
+  // The same state as a file of our own in the server's slot folder.
+  MP_RETURN_IF_ERROR(prepare());
+  MP_RETURN_IF_ERROR(engine.SaveSlot(0, std::string(kBareFile), deadline));
+  scene.bar.Step();
+
+  std::vector<double> prepares;
+  std::vector<double> restores;
+  std::vector<double> passes;
+  for (size_t repeat = 0; repeat < repeats; ++repeat) {
+    MP_RETURN_IF_ERROR(engine.EraseSlot(0, deadline));
+    MP_ASSIGN_OR_RETURN(const bus::SlotRestore bare, engine.RestoreSlot(0, std::string(kBareFile), deadline));
+    MP_ASSIGN_OR_RETURN(const Duration pass,
+                        TimeReadAndChecksum(scene.stage.slot_directory(1) / kBareFile, scene.clock));
+    MP_RETURN_IF_ERROR(engine.EraseSlot(0, deadline));
+    MP_ASSIGN_OR_RETURN(const Duration prepared, prepare());
+    restores.push_back(ToMs(bare.wall));
+    passes.push_back(ToMs(pass));
+    prepares.push_back(ToMs(prepared));
+    scene.bar.Step();
+  }
+  std::error_code ignored;  // the whole folder goes at the end
+  std::filesystem::remove(scene.stage.slot_directory(1) / kBareFile, ignored);
+  return PrepareRow(prepares, restores, passes);
+}
+
+BenchRow PrepareRow(const std::vector<double>& prepares, const std::vector<double>& restores,
+                    const std::vector<double>& passes) {
+  MP_CHECK(prepares.size() == restores.size() && prepares.size() == passes.size());
+  std::vector<double> added;
+  std::vector<double> ratios;
+  for (size_t i = 0; i < prepares.size(); ++i) {
+    added.push_back(prepares[i] - restores[i]);
+    ratios.push_back(added[i] / (passes[i] + kPrepareSlackMs));
+  }
+  BenchRow row{.name = "prepare.added",
+               .value = Median(added),
+               .unit = "ms",
+               .reference = Median(passes) + kPrepareSlackMs,
+               .ratio = Median(ratios),
+               .bar = 1};
+  row.pass = row.ratio <= row.bar;
+  row.note = fmt::format("Prepare {:.1f} ms, bare restore {:.1f} ms, one pass {:.1f} ms", Median(prepares),
+                         Median(restores), Median(passes));
+  return row;
+}
+
+}  // namespace moonpool::app
