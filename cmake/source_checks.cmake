@@ -34,6 +34,8 @@ foreach(header IN LISTS headers)
 endforeach()
 add_library(moonpool_header_check OBJECT EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(moonpool_header_check PRIVATE moonpool_options)
+# Fixtures beside their tests use what tests share.
+target_include_directories(moonpool_header_check PRIVATE ${CMAKE_SOURCE_DIR}/tests)
 target_compile_options(moonpool_header_check PRIVATE -O0 -g0)
 add_test(NAME headers_compile_alone
   COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target moonpool_header_check -j 2)

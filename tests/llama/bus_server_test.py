@@ -146,7 +146,8 @@ class BusServerTest(unittest.TestCase):
         follower = bus.post("/v1/prepare", {"engine": "b", "tokens": prompt, "waitMs": 60000})
         waited = time.monotonic() - began
         self.assertEqual(follower["decision"], "LEAD", "one of those who waited leads")
-        self.assertLess(waited, 20, "a hang limit: the bound of 3 s is held on the injected clock in single_flight_test")
+        # A hang limit: the bound of 3 s is held on the injected clock in single_flight_test.
+        self.assertLess(waited, 20)
 
     def test_survives_kills_of_server_and_bus(self):
         a, b = self.start("a"), self.start("b")
