@@ -126,9 +126,8 @@ class Examiner {
       Add(Severity::kProblem, "slot files", "the server cannot save slots",
           fmt::format("start it with --slot-save-path {}",
                       engine_.slot_dir.empty() ? "/dev/shm/slots" : engine_.slot_dir.string()));
-    } else {
-      can_save_ = true;
-      if (slots) ExamineSlotFile(*slots);
+    } else if (slots) {
+      ExamineSlotFile(*slots);
     }
   }
 
@@ -218,17 +217,17 @@ class Examiner {
       return;
     }
     const std::string directory = engine_.slot_dir.string();
-    if (const auto private_directory = SlotDirectory::Inspect(tools_.files, engine_.slot_dir); !private_directory) {
-      const auto info = tools_.files.Info(engine_.slot_dir);
-      // The bus closes a directory that others may only read.
-      const bool harmless = info && info->kind == FileKind::kDirectory && (info->permissions & 0022) == 0 &&
-                            private_directory.error().message.find("closes it") != std::string::npos;
-      Add(harmless ? Severity::kNote : Severity::kProblem, "slot directory", private_directory.error().message,
-          harmless ? "" : "the bus refuses to start with it");
-      if (!info) return;
-    }
     const auto slots = tools_.files.Info(engine_.slot_dir);
-    if (!slots) return;
+    if (!slots) {
+      Add(Severity::kProblem, "slot directory", slots.error().message,
+          "make it (mode 700) and start the server with --slot-save-path " + directory);
+      return;
+    }
+    if (const auto inspected = SlotDirectory::Inspect(tools_.files, engine_.slot_dir); !inspected) {
+      const bool closes = inspected.error().code == ErrorCode::kFailedPrecondition;
+      Add(closes ? Severity::kNote : Severity::kProblem, "slot directory", inspected.error().message,
+          closes ? "" : "the bus refuses to start with it");
+    }
     Path store = tools_.store;
     while (store.has_relative_path() && !tools_.files.Info(store)) store = store.parent_path();
     const auto stored = tools_.files.Info(store);
@@ -257,7 +256,6 @@ class Examiner {
   std::unique_ptr<bus::LlamaServer> server_;
   EngineExamination result_;
   bool has_media_ = false;
-  bool can_save_ = false;
   uint64_t slot_bytes_ = 0;
 };
 

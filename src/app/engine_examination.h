@@ -1,6 +1,7 @@
 // EngineExamination: what `moonpool doctor` finds out about one llama.cpp server and says about it. Asks only what
 // changes nothing, except that it may save an idle slot into the slot directory (and removes the file) to see that the
-// server and the bus mean the same directory.
+// server and the bus mean the same directory. If they do not, the file stays where the server put it, under a name that
+// the next bus there sweeps.
 #pragma once
 
 #include <cstdint>

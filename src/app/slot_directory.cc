@@ -36,8 +36,9 @@ Result<FileInfo> CheckOwned(FileSystem& files, const Path& path) {
                 fmt::format("slot directory {} has an access list: setfacl -b it", path.string()));
   }
   if ((info.permissions & 0022) != 0) {
-    return Fail(ErrorCode::kPermission,
-                fmt::format("others may write to slot directory {}: chmod 700 it", path.string()));
+    return Fail(
+        ErrorCode::kPermission,
+        fmt::format("others may write to slot directory {}: it needs a directory of its own, mode 700", path.string()));
   }
   return info;
 }
@@ -77,7 +78,7 @@ Result<void> SlotDirectory::Inspect(FileSystem& files, const Path& path) {
   MP_ASSIGN_OR_RETURN(const FileInfo info, CheckOwned(files, path));
   if ((info.permissions & kOthers) == 0) return {};
   return Fail(
-      ErrorCode::kPermission,
+      ErrorCode::kFailedPrecondition,
       fmt::format("others may read prompts in slot directory {} (the bus closes it at its start)", path.string()));
 }
 

@@ -20,7 +20,7 @@ class SlotDirectory {
   static Result<std::unique_ptr<SlotDirectory>> Acquire(FileSystem& files, const Path& path);
 
   // Whether Acquire would accept the directory as it is, without touching anything. kNotFound where it is absent;
-  // kPermission also for what Acquire itself would put right.
+  // kFailedPrecondition where Acquire would put it right (others may read in it); the rest as Acquire.
   static Result<void> Inspect(FileSystem& files, const Path& path);
 
   const Path& path() const { return path_; }

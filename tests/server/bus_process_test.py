@@ -401,6 +401,12 @@ class OtherCommands(unittest.TestCase):
             finally:
                 llama.close()
 
+    def test_doctor_knows_ollama(self):
+        ollama = FakeLlama(greeting="Ollama is running")
+        self.addCleanup(ollama.close)
+        _, report = self.doctor(ollama)
+        self.assertIn("Ollama", self.problems(report)["server"])
+
     def test_doctor_on_nobody(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -8,7 +8,7 @@ import threading
 class FakeLlama:
     """Serves on a free loopback port from construction to close(). `model` is what /props names."""
 
-    def __init__(self, model="/nonexistent/model.gguf", slots=1, api_key=None, save_path=True, busy=False):
+    def __init__(self, model="/nonexistent/model.gguf", slots=1, api_key=None, save_path=True, busy=False, greeting=""):
         outer = self
         self.calls = []
 
@@ -35,6 +35,10 @@ class FakeLlama:
                 outer.calls.append((self.command, self.path, body))
                 if path != "/health" and api_key and self.headers.get("Authorization") != f"Bearer {api_key}":
                     return self.error(401, "authentication_error")
+                if path == "/" and greeting:
+                    return self.answer(200, greeting)
+                if path == "/health" and greeting:
+                    return self.error(404, "not_found_error")
                 if path == "/health":
                     return self.answer(200, {"status": "ok"})
                 if path == "/props":
