@@ -39,7 +39,7 @@ using testing::PayloadFor;
 
 class Worker {
  public:
-  Worker(FileSystem& files, Path root, Path slots, uint64_t quota_bytes) : files_(files), slots_(std::move(slots)) {
+  Worker(FileSystem& files, Path root, Path slots, uint64_t quota_bytes) : slots_(std::move(slots)) {
     DirectoryStore::Options options;
     options.root = std::move(root);
     options.quota_bytes = quota_bytes;
@@ -75,7 +75,8 @@ class Worker {
       const auto header = store_->ReadHeader(*last);
       if (!header && header.error().code == ErrorCode::kNotFound) continue;  // removed meanwhile: a clean miss
       if (!header) Die(header.error().ToString());
-      if (!std::equal(tokens.begin(), tokens.begin() + (i + 1) * testing::kTestBlockTokens, header->tokens.begin())) {
+      if (!std::equal(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>((i + 1) * testing::kTestBlockTokens),
+                      header->tokens.begin())) {
         Die("an alias leads to other tokens");
       }
       const Path out = Name("out");
@@ -104,7 +105,6 @@ class Worker {
   Path Name(const char* kind) {
     return slots_ / (std::string(kind) + std::to_string(getpid()) + "-" + std::to_string(++names_));
   }
-  FileSystem& files_;
   const Path slots_;
   SystemClock clock_;
   SystemRng rng_;
