@@ -168,8 +168,18 @@ Result<CanaryProbe::Family> CanaryProbe::JoinFamily(const Digest256& identity, s
                                              kCanaryFamiliesMax));
 }
 
+Result<std::vector<FileStamp>> StampsOf(FileSystem& files, const std::vector<Path>& shards) {
+  std::vector<FileStamp> stamps;
+  for (const Path& path : shards) {
+    MP_ASSIGN_OR_RETURN(const FileInfo info, files.Info(path));
+    stamps.push_back({info.device, info.inode, info.size_bytes, info.modified_ns, info.changed_ns});
+  }
+  return stamps;
+}
+
 Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConfig& engine_config,
-                                       const EngineProps& props, uint32_t slot, const Deadline& deadline) {
+                                       const EngineProps& props, const std::optional<LoadedModel>& loaded,
+                                       uint32_t slot, const Deadline& deadline, bool& slot_erased) {
   EngineProfile profile;
   profile.incarnation = props.incarnation;
   // Whether a restore is of use depends on the cache's size, too.
@@ -180,6 +190,7 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
   auto model = ReadGgufModel(seams_.files, model_path);
   if (!model) return Fail(WithContext(model.error(), "model file " + model_path.string()));
   profile.model = *model;
+  MP_ASSIGN_OR_RETURN(profile.model_stamps, StampsOf(seams_.files, model->shards));
   profile.model_name = !model->name.empty() ? model->name : model_path.stem().string();
   profile.memory = ClassOf(*model);
   if (model->sparse) {
@@ -191,6 +202,7 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
   auto canary = SaveCanary(engine, engine_config, slot, prompt, deadline);
   // The canary must not stay in the slot, whatever became of it.
   const auto erased = engine.EraseSlot(slot, deadline);
+  slot_erased = erased.has_value();
   if (!canary) return Fail(canary.error());
   if (!erased) return Fail(WithContext(erased.error(), "erasing the canary"));
 
@@ -206,6 +218,11 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
   profile.bytes_per_token = state->BytesPerToken();
 
   MP_ASSIGN_OR_RETURN(profile.fingerprint.declared, Declare(engine, engine_config, props, *state, profile, deadline));
+  if (loaded && loaded->incarnation == props.incarnation &&
+      loaded->digest != profile.fingerprint.declared.model_digest) {
+    return Fail(ErrorCode::kFailedPrecondition,
+                "model_changed: the file holds another model than the server loaded; restart the server");
+  }
   MP_ASSIGN_OR_RETURN(const Family family, JoinFamily(profile.fingerprint.declared.Id(), *canary, *state, profile));
   profile.fingerprint.canary_family = family.id;
   profile.canary = family.canary;

@@ -42,11 +42,16 @@ class CanaryProbe {
   };
   CanaryProbe(const BusConfig& config, Seams seams) : config_(config), seams_(seams) {}
 
+  // `loaded`: what this server process was found to have loaded earlier; another model in the file's place is
+  // kFailedPrecondition with "model_changed" as the first word. `slot_erased` turns false if the canary could not be
+  // taken out of the slot again.
+  //
   // Evaluates and saves the canary on `slot`, which the caller knows to be idle and may be emptied; the slot is
   // erased afterwards. kFailedPrecondition: somebody else used the slot meanwhile; kUnsupported: an engine that
   // the bus cannot serve, with the reason; kQuota: all eight families are taken.
   Result<EngineProfile> Run(InferenceEngine& engine, const EngineConfig& engine_config, const EngineProps& props,
-                            uint32_t slot, const Deadline& deadline);
+                            const std::optional<LoadedModel>& loaded, uint32_t slot, const Deadline& deadline,
+                            bool& slot_erased);
 
  private:
   Result<DeclaredIdentity> Declare(InferenceEngine& engine, const EngineConfig& engine_config, const EngineProps& props,

@@ -71,8 +71,14 @@ std::optional<CommitReply> Committer::SkipEarly(const Job& job) {
   };
   if (!job.session || !job.profile) return skip("engine_gone", "the engine was removed or is not probed any more");
   if (job.profile->incarnation != job.ticket.incarnation) return skip("restarted", "the server was started anew");
+  if (!job.session->ModelUntouched(*job.profile)) {
+    return skip("model_changed", "the model's file is not the one that the server loaded");
+  }
   if (request.truncated) return skip("truncated", "the context was shifted or cut");
   const uint64_t prompt_tokens = job.ticket.prompt->tokens.size();
+  if (!owners_.ledger.AllowsCommit(PromiseKeyOf(*job.profile, job.ticket.prompt->name_space))) {
+    return skip("promises_broken", "what is stored of this model is of no use to its servers");
+  }
   if (!request.timings) return std::nullopt;
   if (request.timings->prompt_n + request.timings->cache_n != prompt_tokens) {
     return skip("prompt_differs", fmt::format("the completion evaluated {} + {} tokens, the ticket's prompt has {}",
@@ -231,7 +237,8 @@ CommitReply Committer::Commit(const CommitRequest& request) {
   };
 
   auto skipped = SkipEarly(*job);
-  const bool look_only = skipped && (skipped->reason == "exists" || skipped->reason == "short_prompt");
+  const bool look_only = skipped && (skipped->reason == "exists" || skipped->reason == "short_prompt" ||
+                                     skipped->reason == "promises_broken");
   if (skipped && !look_only) {
     EndSave(*job, false);
     return finish(*skipped);

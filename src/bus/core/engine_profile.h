@@ -13,11 +13,30 @@
 
 namespace moonpool::bus {
 
+// What tells one content of a file from another without reading it.
+struct FileStamp {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t size_bytes = 0;
+  int64_t modified_ns = 0;
+  int64_t changed_ns = 0;  // nobody can set this one back
+  bool operator==(const FileStamp&) const = default;
+};
+// Of each shard; an error if one of them cannot be seen.
+Result<std::vector<FileStamp>> StampsOf(FileSystem& files, const std::vector<Path>& shards);
+
+// The model that one server process computes with.
+struct LoadedModel {
+  std::string incarnation;
+  Digest256 digest;
+};
+
 struct EngineProfile {
   std::string incarnation;
   std::string build;
   std::string model_name;
   GgufModel model;
+  std::vector<FileStamp> model_stamps;  // of model.shards, from before they were hashed
   MemoryClass memory = MemoryClass::kPlain;
   ModelFingerprint fingerprint;
   std::string fingerprint_hex;  // of fingerprint.Id()

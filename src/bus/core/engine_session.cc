@@ -91,6 +91,14 @@ Result<ProfileRef> EngineSession::Current(const Deadline& deadline) {
     SawIncarnation(*props);
     return Fail(ErrorCode::kFailedPrecondition, "restarted: the server was started anew and is not probed yet");
   }
+  // A model written over in place is another one; half of it may be what the server computes with by now.
+  if (!ModelUntouched(*profile)) {
+    MutexLock lock(mutex_);
+    profile_.reset();
+    next_try_ = clock_.Now();
+    SetState(SessionState::kBypass, "model_changed", "the model's file is not the one that the server loaded");
+    return Fail(ErrorCode::kFailedPrecondition, reason_ + ": " + detail_);
+  }
   // Scales can be changed by anybody at any time; a server without adapters cannot get any.
   if (!profile->adapters.empty()) {
     const auto adapters = engine_->LoraAdapters(deadline);
@@ -105,6 +113,11 @@ Result<ProfileRef> EngineSession::Current(const Deadline& deadline) {
   return profile;
 }
 
+bool EngineSession::ModelUntouched(const EngineProfile& profile) const {
+  const auto now = StampsOf(files_, profile.model.shards);
+  return now && *now == profile.model_stamps;
+}
+
 void EngineSession::SawIncarnation(const EngineProps& props) {
   {
     MutexLock lock(mutex_);
@@ -115,6 +128,7 @@ void EngineSession::SawIncarnation(const EngineProps& props) {
     profile_.reset();
     props_ = props;
     resident_.clear();
+    tenants_.clear();
     doubtful_.clear();
     attempts_ = 0;
     probe_backoff_ = config_.engine_backoff_min;
@@ -190,8 +204,10 @@ void EngineSession::EraseDoubtful() {
 }
 
 Result<void> EngineSession::ProbeNow(CanaryProbe& probe, std::optional<uint32_t> wanted_slot) {
+  std::optional<LoadedModel> loaded;
   {
     MutexLock lock(mutex_);
+    loaded = loaded_;
     if (probing_) return Fail(ErrorCode::kBusy, "a probe of this engine is running");
     probing_ = true;
   }
@@ -211,7 +227,9 @@ Result<void> EngineSession::ProbeNow(CanaryProbe& probe, std::optional<uint32_t>
       ticket.slot = slot.id;
       const auto held = tickets_.Take(ticket, config_.probe_timeout);
       if (!held) continue;
-      auto profile = probe.Run(*engine_, engine_config_, props, slot.id, deadline);
+      bool slot_erased = true;
+      auto profile = probe.Run(*engine_, engine_config_, props, loaded, slot.id, deadline, slot_erased);
+      if (!slot_erased) Doubt(slot.id);  // or it would never be empty enough for the next probe
       tickets_.Release(*held);
       return profile;
     }
@@ -230,6 +248,7 @@ Result<void> EngineSession::ProbeNow(CanaryProbe& probe, std::optional<uint32_t>
   probe_backoff_ = config_.engine_backoff_min;
   resident_.clear();
   profile_ = std::make_shared<const EngineProfile>(std::move(*profile));
+  loaded_ = {profile_->incarnation, profile_->fingerprint.declared.model_digest};
   SetState(SessionState::kReady, "", "");
   log::Info("engine_probed engine={} fingerprint={} {}", engine_config_.name, profile_->fingerprint_hex.substr(0, 16),
             profile_->fingerprint.Describe());
@@ -247,7 +266,8 @@ void EngineSession::ProbeFailed(const Error& error) {
     next_check_ = clock_.Now() + probe_backoff_;
     return;
   }
-  const char* reason = error.code == ErrorCode::kBusy                 ? "not_probed"
+  const char* reason = error.message.starts_with("model_changed: ")   ? "model_changed"
+                       : error.code == ErrorCode::kBusy               ? "not_probed"
                        : error.code == ErrorCode::kFailedPrecondition ? "not_probed"
                        : error.code == ErrorCode::kUnsupported        ? "unsupported"
                        : error.code == ErrorCode::kQuota              ? "canary_families_full"
@@ -294,6 +314,18 @@ std::optional<Residency> EngineSession::Resident(uint32_t slot) const {
   MutexLock lock(mutex_);
   const auto found = resident_.find(slot);
   if (found == resident_.end()) return std::nullopt;
+  return found->second;
+}
+
+void EngineSession::SetTenant(uint32_t slot, const std::string& name_space) {
+  MutexLock lock(mutex_);
+  tenants_[slot] = name_space;
+}
+
+std::optional<std::string> EngineSession::Tenant(uint32_t slot) const {
+  MutexLock lock(mutex_);
+  const auto found = tenants_.find(slot);
+  if (found == tenants_.end()) return std::nullopt;
   return found->second;
 }
 

@@ -63,6 +63,9 @@ class EngineSession {
   // Probes on an idle, empty slot, or on `slot` whatever it holds.
   Result<void> ProbeNow(CanaryProbe& probe, std::optional<uint32_t> slot) EXCLUDES(mutex_);
 
+  // Whether the files that the profile's digest was taken of are still what the server loaded.
+  bool ModelUntouched(const EngineProfile& profile) const;
+
   void BecomeSuspect(const std::string& detail) EXCLUDES(mutex_);
 
   // A slot whose last action timed out: the server may still carry it out. Out of use until erased; `late_file`
@@ -73,6 +76,10 @@ class EngineSession {
   void Remember(uint32_t slot, Residency residency) EXCLUDES(mutex_);
   void Forget(uint32_t slot) EXCLUDES(mutex_);
   std::optional<Residency> Resident(uint32_t slot) const EXCLUDES(mutex_);
+
+  // The namespace that a slot was last given to since the server's start, if any.
+  void SetTenant(uint32_t slot, const std::string& name_space) EXCLUDES(mutex_);
+  std::optional<std::string> Tenant(uint32_t slot) const EXCLUDES(mutex_);
 
   // How long slot actions waited for the server's loop while it was busy, smoothed; milliseconds.
   void ObserveServerWait(double milliseconds) EXCLUDES(mutex_);
@@ -96,6 +103,9 @@ class EngineSession {
   std::string reason_ GUARDED_BY(mutex_) = "not_probed";
   std::string detail_ GUARDED_BY(mutex_);
   ProfileRef profile_ GUARDED_BY(mutex_);
+  // The model as it was when the present server process was first probed: what it computes with, whatever is
+  // written to the file later (field report B02).
+  std::optional<LoadedModel> loaded_ GUARDED_BY(mutex_);
   EngineProps props_ GUARDED_BY(mutex_);
   uint64_t restarts_seen_ GUARDED_BY(mutex_) = 0;
   uint32_t attempts_ GUARDED_BY(mutex_) = 0;
@@ -107,6 +117,7 @@ class EngineSession {
   Duration probe_backoff_ GUARDED_BY(mutex_);                          // between attempts to probe
   std::map<uint32_t, std::vector<Path>> doubtful_ GUARDED_BY(mutex_);  // with the files of late saves
   std::map<uint32_t, Residency> resident_ GUARDED_BY(mutex_);
+  std::map<uint32_t, std::string> tenants_ GUARDED_BY(mutex_);
   double server_wait_ms_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -167,6 +167,12 @@ Result<PrepareReply> Preparer::Prepare(const PromptRequest& request, const std::
     MP_ASSIGN_OR_RETURN(const Next next, TryOnce(request, question, may_wait, wait_until, cancelled, reply));
     if (next == Next::kDone) break;
   }
+  // Nobody would ever give this slot back.
+  if (!reply.ticket.empty() && cancelled && cancelled()) {
+    owners_.tickets.Release(reply.ticket);
+    owners_.flights.Abandon(reply.ticket);
+    return Fail(ErrorCode::kUnavailable, "the caller went away");
+  }
   Finish(reply);
   return reply;
 }
@@ -228,6 +234,7 @@ Result<Preparer::Next> Preparer::TryOnce(const PromptRequest& request, const Que
     owners_.tickets.Release(*ticket);
     return Fail(ErrorCode::kUnavailable, "the caller went away");
   }
+  if (slot->foreign && !EraseForeign(question, *slot, deadline, reply)) return Next::kDone;
   // What the slot holds already costs nothing to keep.
   if (slot->resident_tokens > 0 && slot->resident_tokens >= stored->restorable_tokens) {
     reply.decision = Decision::kRestore;
@@ -312,8 +319,10 @@ std::optional<Preparer::Slot> Preparer::ChooseSlot(const PromptRequest& request,
       continue;
     }
     Slot slot{.id = info.id, .resident_tokens = 0};
+    const auto tenant = session.Tenant(info.id);
+    slot.foreign = info.tokens_cached > 0 && tenant && *tenant != request.name_space;
     const auto resident = session.Resident(info.id);
-    if (resident && resident->task == info.task) {
+    if (!slot.foreign && resident && resident->task == info.task) {
       const uint64_t common = CommonPrefix(resident->prompt->tokens, question.prompt->tokens);
       // Memory that cannot be rolled back serves only what goes on where it stands.
       const bool usable = question.profile->memory == MemoryClass::kPlain || common == info.tokens_cached;
@@ -332,7 +341,8 @@ std::optional<Preparer::Slot> Preparer::ChooseSlot(const PromptRequest& request,
     const auto ended = owners_.tickets.TakeOver(request.engine, owned[i], owners_.config.ticket_idle);
     if (!ended) continue;
     owners_.flights.Abandon(*ended);
-    best = Slot{.id = owned[i], .resident_tokens = 0};
+    const auto tenant = session.Tenant(owned[i]);
+    best = Slot{.id = owned[i], .resident_tokens = 0, .foreign = tenant && *tenant != request.name_space};
   }
   if (!best && in_doubt) {
     reply.decision = Decision::kRecompute;
@@ -351,7 +361,25 @@ std::optional<std::string> Preparer::TakeTicket(const Question& question, const 
   ticket.incarnation = question.profile->incarnation;
   ticket.slot = slot.id;
   ticket.prompt = question.prompt;
-  return owners_.tickets.Take(std::move(ticket), owners_.config.ticket_ttl);
+  auto taken = owners_.tickets.Take(std::move(ticket), owners_.config.ticket_ttl);
+  if (taken) question.session->SetTenant(slot.id, question.prompt->name_space);
+  return taken;
+}
+
+bool Preparer::EraseForeign(const Question& question, const Slot& slot, const Deadline& deadline, PrepareReply& reply) {
+  question.session->Forget(slot.id);
+  const auto erased =
+      question.session->engine().EraseSlot(slot.id, deadline.AtMost(owners_.config.engine_call_timeout));
+  if (erased) return true;
+  // Out of use until a later erase is answered, for this namespace as for any other.
+  question.session->Doubt(slot.id);
+  owners_.tickets.Release(reply.ticket);
+  reply.ticket.clear();
+  reply.slot.reset();
+  reply.decision = Decision::kRecompute;
+  reply.reason = "slot_in_doubt";
+  reply.detail = "what another namespace left in the slot could not be erased: " + erased.error().message;
+  return false;
 }
 
 bool Preparer::RestoreInto(const Question& question, const StoredPrefix& stored, const Slot& slot,

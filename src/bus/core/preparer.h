@@ -32,6 +32,7 @@ class Preparer {
   struct Slot {
     uint32_t id = 0;
     uint64_t resident_tokens = 0;  // of the prompt, known to be there
+    bool foreign = false;          // it holds what another namespace left
   };
   enum class Next { kDone, kAgain };
 
@@ -45,6 +46,8 @@ class Preparer {
   std::optional<Slot> ChooseSlot(const PromptRequest& request, const Question& question, const Deadline& deadline,
                                  bool& server_busy, PrepareReply& reply);
   std::optional<std::string> TakeTicket(const Question& question, const Slot& slot);
+  // A server reuses what its slot holds, and the time it takes tells what that is. False: the slot was given back.
+  bool EraseForeign(const Question& question, const Slot& slot, const Deadline& deadline, PrepareReply& reply);
   // Fills in the reply, a hit or a miss; true if the object turned out to be lost.
   bool RestoreInto(const Question& question, const StoredPrefix& stored, const Slot& slot, const Deadline& deadline,
                    PrepareReply& reply);

@@ -21,6 +21,13 @@ bool PromiseLedger::Allows(const PromiseKey& key) {
   return ++found->second.declined % probe_every_ == 0;
 }
 
+bool PromiseLedger::AllowsCommit(const PromiseKey& key) {
+  MutexLock lock(mutex_);
+  const auto found = records_.find(key);
+  if (found == records_.end() || found->second.broken_in_row < broken_max_) return true;
+  return ++found->second.declined_commits % probe_every_ == 0;
+}
+
 bool PromiseLedger::Declined(const PromiseKey& key) const {
   MutexLock lock(mutex_);
   const auto found = records_.find(key);
@@ -34,6 +41,7 @@ void PromiseLedger::Kept(const PromiseKey& key) {
   ++record.kept;
   record.broken_in_row = 0;
   record.declined = 0;
+  record.declined_commits = 0;
 }
 
 void PromiseLedger::Broken(const PromiseKey& key, uint32_t strikes) {

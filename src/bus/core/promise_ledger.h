@@ -25,13 +25,16 @@ class PromiseLedger {
     uint64_t promised = 0;  // tickets that restored
     uint64_t kept = 0;
     uint32_t broken_in_row = 0;
-    uint64_t declined = 0;  // requests turned away since the verdict
+    uint64_t declined = 0;          // requests turned away since the verdict
+    uint64_t declined_commits = 0;  // commits turned away since then
   };
 
   PromiseLedger(uint32_t broken_max, uint32_t probe_every) : broken_max_(broken_max), probe_every_(probe_every) {}
 
   // May this request restore? Counts it when declined.
   bool Allows(const PromiseKey& key) EXCLUDES(mutex_);
+  // May it be stored? What nobody restores need not be, but for every n-th: the later attempts need something to try.
+  bool AllowsCommit(const PromiseKey& key) EXCLUDES(mutex_);
   // The same without counting.
   bool Declined(const PromiseKey& key) const EXCLUDES(mutex_);
   void Kept(const PromiseKey& key) EXCLUDES(mutex_);

@@ -81,12 +81,12 @@ Result<RestoreOutcome> SlotRestorer::Restore(EngineSession& session, const Engin
       session.Doubt(slot);  // it may still happen
     } else if (restored.error().code == ErrorCode::kInvalidArgument) {
       session.BecomeSuspect("the server refused a file that was checked: " + restored.error().message);
-      (void)session.engine().EraseSlot(slot, deadline);
+      if (!session.engine().EraseSlot(slot, deadline)) session.Doubt(slot);
     }
     return Fail(restored.error());
   }
   if (restored->tokens != tokens) {
-    (void)session.engine().EraseSlot(slot, deadline);
+    if (!session.engine().EraseSlot(slot, deadline)) session.Doubt(slot);
     return Fail(ErrorCode::kInternal,
                 fmt::format("the server restored {} tokens of a file of {}", restored->tokens, tokens));
   }
