@@ -15,6 +15,7 @@
 #include "support/fake_clock.h"
 #include "support/fake_engine.h"
 #include "support/gguf_writer.h"
+#include "support/hooked_file_system.h"
 #include "support/manual_executor.h"
 #include "support/temp_dir.h"
 
@@ -215,7 +216,12 @@ class BusWorld {
   }
 
   TempDir dir;
-  PosixFileSystem files;
+  // Told of every call of the bus and its store to the file system, just before it is carried out.
+  HookedFileSystem::Hook on_file_call;
+  PosixFileSystem disk;
+  HookedFileSystem files{disk, [this](std::string_view call, const Path& path) {
+                           if (on_file_call) on_file_call(call, path);
+                         }};
   FakeClock clock;
   SeededRng rng{20261130};
   ManualExecutor executor;

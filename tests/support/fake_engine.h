@@ -56,6 +56,19 @@ class FakeServer {
     held_[verb] = false;
     changed_.NotifyAll();
   }
+  // The next restore begins and does not end: its caller waits until its deadline, which `wait` is told so that a test
+  // can let that time pass. Until FinishStalled() the server answers no slot action; then the restore happens.
+  void StallNextRestore(std::function<void(const Deadline&)> wait) {
+    MutexLock lock(mutex_);
+    stall_ = std::move(wait);
+  }
+  void FinishStalled() {
+    MutexLock lock(mutex_);
+    if (!stalled_) return;
+    slots_.at(stalled_->slot).tokens = std::move(stalled_->tokens);
+    slots_.at(stalled_->slot).task = ++tasks_;
+    stalled_.reset();
+  }
   void AwaitCalls(const std::string& verb, int count) {
     MutexLock lock(mutex_);
     while (calls_[verb] < count) changed_.Wait(mutex_);
@@ -88,6 +101,11 @@ class FakeServer {
   void SetAdapters(std::vector<bus::LoraAdapter> adapters) {
     MutexLock lock(mutex_);
     adapters_ = std::move(adapters);
+  }
+  // Files saved from now on begin with an image of that many words (0: none).
+  void SetMediaWords(uint32_t words) {
+    MutexLock lock(mutex_);
+    options_.state.media_words = words;
   }
   // Bytes the server appends to, or (negative) leaves out of, every file it saves.
   void DamageSaves(int bytes) {
@@ -122,6 +140,10 @@ class FakeServer {
     uint64_t task = 0;
     bool busy = false;
   };
+  struct StalledRestore {
+    uint32_t slot = 0;
+    std::vector<TokenId> tokens;
+  };
 
   // The scripted error of this call, if any; waits while the verb is held.
   std::optional<Script> Enter(const std::string& verb) REQUIRES(mutex_) {
@@ -135,6 +157,9 @@ class FakeServer {
       return script;
     }
     if (const auto& error = always_[verb]) return Script{*error, false};
+    if (stalled_ && (verb == "save" || verb == "restore" || verb == "erase")) {
+      return Script{{ErrorCode::kDeadlineExceeded, "no answer in time"}, false};
+    }
     return std::nullopt;
   }
 
@@ -148,6 +173,8 @@ class FakeServer {
   std::map<std::string, int> calls_ GUARDED_BY(mutex_);
   std::vector<bus::LoraAdapter> adapters_ GUARDED_BY(mutex_);
   std::vector<std::vector<std::byte>> restored_files_ GUARDED_BY(mutex_);
+  std::function<void(const Deadline&)> stall_ GUARDED_BY(mutex_);
+  std::optional<StalledRestore> stalled_ GUARDED_BY(mutex_);
   std::vector<std::pair<uint32_t, std::string>> late_saves_ GUARDED_BY(mutex_);
   uint64_t tasks_ GUARDED_BY(mutex_) = 0;
   int starts_ GUARDED_BY(mutex_) = 1;
@@ -259,7 +286,7 @@ class FakeEngine final : public bus::InferenceEngine {
     return bus::SlotSave{.tokens = slot.tokens.size(), .bytes = claimed, .server_ms = 1, .wall = {}};
   }
 
-  Result<bus::SlotRestore> RestoreSlot(uint32_t id, const std::string& file_name, const Deadline&) override {
+  Result<bus::SlotRestore> RestoreSlot(uint32_t id, const std::string& file_name, const Deadline& deadline) override {
     MutexLock lock(server_->mutex_);
     const auto script = server_->Enter("restore");
     if (script && !script->late) return Fail(script->error);
@@ -275,6 +302,11 @@ class FakeEngine final : public bus::InferenceEngine {
     const bool fits =
         state && (state->attention.empty() || state->attention.front().streams == server_->options_.state.streams);
     if (!fits) return Fail(ErrorCode::kInvalidArgument, "Unable to restore slot");
+    if (const auto wait = std::exchange(server_->stall_, nullptr)) {
+      server_->stalled_ = {id, state->tokens};
+      wait(deadline);
+      return Fail(ErrorCode::kDeadlineExceeded, "no answer in time");
+    }
     slot.tokens = state->tokens;
     slot.useless = server_->options_.restores_are_useful ? 0 : 1;
     slot.task = ++server_->tasks_;

@@ -105,6 +105,20 @@ TEST_F(Commits, MediaIsBypassedBothWays) {
   EXPECT_EQ(prepared.decision, Decision::kBypass);
   EXPECT_EQ(prepared.reason, "media");
   EXPECT_TRUE(prepared.ticket.empty());
+  EXPECT_EQ(world.bus->Lookup(request).value().reason, "media");
+}
+
+// B06, the other way: the caller does not say so, but the slot holds an image. Two prompts with equal placeholders and
+// different images would share a key.
+TEST_F(Commits, MediaThatNobodyDeclaredIsNotStored) {
+  const auto prompt = Tokens(40, 1);
+  server->SetMediaWords(8);
+  const auto turn = world.Run("a", prompt);
+  EXPECT_EQ(turn.committed.status, CommitStatus::kSkipped);
+  EXPECT_EQ(turn.committed.reason, "media");
+  EXPECT_EQ(Stored(prompt), 0u);
+  EXPECT_EQ(world.store->Stats()->objects, 0u);
+  EXPECT_EQ(world.SlotFiles("a"), 0u);
 }
 
 TEST_F(Commits, ALeaderMayPublishBeforeItCompletesAndKeepItsSlot) {
