@@ -74,6 +74,7 @@ int RunBench(const BenchFlags& flags) {
   const SystemClock clock;
   SystemRng rng;
   BenchReport report{.bench = flags.name, .machine = Machine::Here()};
+  if (!CheckJsonFile(flags.swarm.json, "moonpool bench")) return 1;
   Result<std::vector<BenchRow>> rows = [&] {
     ProgressBar bar(stderr, StderrIsTerminal(), clock);
     return Measure(flags, bar, interrupts, rng, clock);
@@ -83,6 +84,7 @@ int RunBench(const BenchFlags& flags) {
     return 1;
   }
   report.rows = std::move(*rows);
+  report.machine.NoteEnd();
   fmt::print("\n{}\n{}\n", report.Table(), report.machine.Describe());
   if (const int status = WriteJsonFile(flags.swarm.json, report.Json(), "moonpool bench"); status != 0) return status;
   return flags.check && !report.AllPass() ? 1 : 0;

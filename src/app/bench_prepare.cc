@@ -49,7 +49,11 @@ Result<BenchRow> MeasurePrepare(const BenchOptions& options, BenchScene scene) {
   bus::InferenceEngine& engine = scene.stage.engine(1);
   const bus::PromptRequest request{
       .engine = scene.stage.engine_name(1), .name_space = name_space, .tokens = prompts.Whole(1)};
-  const auto prepare = [&]() -> Result<Duration> {
+  struct Prepared {
+    Duration wall{};
+    bus::PhaseTimes times;
+  };
+  const auto prepare = [&]() -> Result<Prepared> {
     const TimePoint started = scene.clock.Now();
     MP_ASSIGN_OR_RETURN(const bus::PrepareReply reply, door.Prepare(request, deadline));
     const Duration wall = scene.clock.Now() - started;
@@ -58,51 +62,59 @@ Result<BenchRow> MeasurePrepare(const BenchOptions& options, BenchScene scene) {
                                                               bus::DecisionName(reply.decision), reply.reason));
     }
     MP_RETURN_IF_ERROR(door.Release(reply.ticket, deadline));
-    return wall;
+    return Prepared{.wall = wall, .times = reply.times};
   };
   // The same state as a file of our own in the server's slot folder.
   MP_RETURN_IF_ERROR(prepare());
   MP_RETURN_IF_ERROR(engine.SaveSlot(0, std::string(kBareFile), deadline));
   scene.bar.Step();
 
-  std::vector<double> prepares;
-  std::vector<double> restores;
-  std::vector<double> passes;
+  PrepareTimes times;
   for (size_t repeat = 0; repeat < repeats; ++repeat) {
     MP_RETURN_IF_ERROR(engine.EraseSlot(0, deadline));
     MP_ASSIGN_OR_RETURN(const bus::SlotRestore bare, engine.RestoreSlot(0, std::string(kBareFile), deadline));
     MP_ASSIGN_OR_RETURN(const Duration pass,
                         TimeReadAndChecksum(scene.stage.slot_directory(1) / kBareFile, scene.clock));
     MP_RETURN_IF_ERROR(engine.EraseSlot(0, deadline));
-    MP_ASSIGN_OR_RETURN(const Duration prepared, prepare());
-    restores.push_back(ToMs(bare.wall));
-    passes.push_back(ToMs(pass));
-    prepares.push_back(ToMs(prepared));
+    MP_ASSIGN_OR_RETURN(const Prepared prepared, prepare());
+    times.prepares.push_back(ToMs(prepared.wall));
+    times.restores.push_back(ToMs(bare.wall));
+    times.passes.push_back(ToMs(pass));
+    times.phases.push_back(prepared.times);
     scene.bar.Step();
   }
   std::error_code ignored;  // the whole folder goes at the end
   std::filesystem::remove(scene.stage.slot_directory(1) / kBareFile, ignored);
-  return PrepareRow(prepares, restores, passes);
+  return PrepareRow(times);
 }
 
-BenchRow PrepareRow(const std::vector<double>& prepares, const std::vector<double>& restores,
-                    const std::vector<double>& passes) {
-  MP_CHECK(prepares.size() == restores.size() && prepares.size() == passes.size());
+BenchRow PrepareRow(const PrepareTimes& times) {
+  MP_CHECK(times.prepares.size() == times.restores.size() && times.prepares.size() == times.passes.size());
   std::vector<double> added;
   std::vector<double> ratios;
-  for (size_t i = 0; i < prepares.size(); ++i) {
-    added.push_back(prepares[i] - restores[i]);
-    ratios.push_back(added[i] / (passes[i] + kPrepareSlackMs));
+  for (size_t i = 0; i < times.prepares.size(); ++i) {
+    added.push_back(times.prepares[i] - times.restores[i]);
+    ratios.push_back(added[i] / (times.passes[i] + kPrepareSlackMs));
   }
   BenchRow row{.name = "prepare.added",
                .value = Median(added),
                .unit = "ms",
-               .reference = Median(passes) + kPrepareSlackMs,
+               .reference = Median(times.passes) + kPrepareSlackMs,
                .ratio = Median(ratios),
                .bar = 1};
   row.pass = row.ratio <= row.bar;
-  row.note = fmt::format("Prepare {:.1f} ms, bare restore {:.1f} ms, one pass {:.1f} ms", Median(prepares),
-                         Median(restores), Median(passes));
+  row.note = fmt::format("Prepare {:.1f} ms, bare restore {:.1f} ms, one pass {:.1f} ms", Median(times.prepares),
+                         Median(times.restores), Median(times.passes));
+  const auto phase = [&](std::string_view name, double bus::PhaseTimes::*member) {
+    std::vector<double> values;
+    for (const bus::PhaseTimes& phases : times.phases) values.push_back(phases.*member);
+    if (!values.empty()) row.note += fmt::format(", {} {:.1f}", name, Median(values));
+  };
+  phase("lookup", &bus::PhaseTimes::lookup_ms);
+  phase("fetch", &bus::PhaseTimes::fetch_ms);
+  phase("verify", &bus::PhaseTimes::verify_ms);
+  phase("server wait", &bus::PhaseTimes::server_wait_ms);
+  phase("restore", &bus::PhaseTimes::restore_ms);
   return row;
 }
 

@@ -1,8 +1,11 @@
 // prepare.added: what a Prepare that hits costs beyond the server's own restore. Function without state.
 #pragma once
 
+#include <vector>
+
 #include "app/bench_row.h"
 #include "app/bench_scene.h"
+#include "bus/core/bus_types.h"
 
 namespace moonpool::app {
 
@@ -14,8 +17,15 @@ inline constexpr double kPrepareSlackMs = 10;
 // 0 and 1.
 Result<BenchRow> MeasurePrepare(const BenchOptions& options, BenchScene scene);
 
-// The pure part. One element per repeat, milliseconds.
-BenchRow PrepareRow(const std::vector<double>& prepares, const std::vector<double>& restores,
-                    const std::vector<double>& passes);
+// One element per repeat, milliseconds; `phases` is what the bus says of its own time, for the row's note, or empty.
+struct PrepareTimes {
+  std::vector<double> prepares{};
+  std::vector<double> restores{};
+  std::vector<double> passes{};
+  std::vector<bus::PhaseTimes> phases{};
+};
+
+// The pure part.
+BenchRow PrepareRow(const PrepareTimes& times);
 
 }  // namespace moonpool::app

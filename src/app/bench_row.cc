@@ -92,7 +92,11 @@ nlohmann::ordered_json BenchReport::Json() const {
   }
   return {{"bench", bench},
           {"commit", machine.commit},
-          {"machine", {{"cpu", machine.cpu}, {"cores", machine.cores}, {"load_average", machine.load_average}}},
+          {"machine",
+           {{"cpu", machine.cpu},
+            {"cores", machine.cores},
+            {"load_average", machine.load_average},
+            {"load_average_end", machine.load_average_end}}},
           {"rows", std::move(list)}};
 }
 

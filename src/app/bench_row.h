@@ -41,8 +41,8 @@ struct BenchReport {
 
   bool AllPass() const;
   std::string Table() const;
-  // {bench, commit, machine {cpu, cores, load_average}, rows [{name, value, unit, reference, ratio, bar, pass}]}; a row
-  // with a note has that too.
+  // {bench, commit, machine {cpu, cores, load_average, load_average_end}, rows [{name, value, unit, reference, ratio,
+  // bar, pass}]}; a row with a note has that too.
   nlohmann::ordered_json Json() const;
 };
 

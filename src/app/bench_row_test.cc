@@ -63,12 +63,21 @@ TEST(BenchReport, JsonRowsHaveTheAgreedFields) {
 }
 
 TEST(PrepareRow, AllowsOnePassAndTenMilliseconds) {
-  const BenchRow good = PrepareRow({80, 85, 79}, {50, 50, 50}, {20, 20, 20});
+  PrepareTimes times{.prepares = {80, 85, 79}, .restores = {50, 50, 50}, .passes = {20, 20, 20}};
+  const BenchRow good = PrepareRow(times);
   EXPECT_DOUBLE_EQ(good.value, 30);
   EXPECT_DOUBLE_EQ(good.reference, 30);
   EXPECT_DOUBLE_EQ(good.ratio, 1);
   EXPECT_TRUE(good.pass);
-  EXPECT_FALSE(PrepareRow({81, 85, 79}, {50, 50, 50}, {20, 20, 20}).pass);
+  times.prepares[0] = 81;
+  EXPECT_FALSE(PrepareRow(times).pass);
+}
+
+TEST(PrepareRow, NamesTheBussOwnPhases) {
+  const BenchRow row =
+      PrepareRow({.prepares = {80}, .restores = {50}, .passes = {20}, .phases = {{.fetch_ms = 7.5, .restore_ms = 51}}});
+  EXPECT_NE(row.note.find("fetch 7.5"), std::string::npos) << row.note;
+  EXPECT_NE(row.note.find("restore 51.0"), std::string::npos) << row.note;
 }
 
 class FlightRowsTest : public ::testing::Test {

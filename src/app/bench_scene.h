@@ -13,7 +13,7 @@ struct BenchOptions {
   uint64_t context_tokens = 2000;
   std::vector<uint64_t> long_contexts = {4000, 6000};
   size_t long_agents = 2;  // on the long contexts
-  uint64_t prepare_context_tokens = 4000;
+  uint64_t prepare_context_tokens = 4096;
   uint32_t predict = 16;
   size_t repeats = 5;  // of everything whose time counts
 };

@@ -84,7 +84,8 @@ int RunDemo(const DemoFlags& flags) {
   InterruptWatch interrupts;  // before any other thread
   const SystemClock clock;
   SystemRng rng;
-  const Machine machine = Machine::Here();
+  Machine machine = Machine::Here();
+  if (!CheckJsonFile(flags.swarm.json, "moonpool demo")) return 1;
   Result<DemoReport> report = [&] {
     ProgressBar bar(stderr, StderrIsTerminal(), clock);
     return Run(flags, bar, clock, rng, interrupts);
@@ -93,6 +94,7 @@ int RunDemo(const DemoFlags& flags) {
     fmt::print(stderr, "moonpool demo: {}\n", report.error().message);
     return 1;
   }
+  machine.NoteEnd();
   fmt::print("\n{}\n{}\n", report->Table(), machine.Describe());
   return WriteJsonFile(flags.swarm.json, report->Json(), "moonpool demo");
 }

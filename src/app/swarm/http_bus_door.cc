@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 namespace moonpool::app {
@@ -33,6 +34,19 @@ const char* WaitName(bus::CommitWait wait) {
     case bus::CommitWait::kNone: break;
   }
   return "NONE";
+}
+
+bus::PhaseTimes TimesOf(const json& answer) {
+  const json times = answer.value("times", json::object());
+  return {.lookup_ms = times.value("lookupMs", 0.0),
+          .flight_wait_ms = times.value("flightWaitMs", 0.0),
+          .fetch_ms = times.value("fetchMs", 0.0),
+          .verify_ms = times.value("verifyMs", 0.0),
+          .rewrite_ms = times.value("rewriteMs", 0.0),
+          .server_wait_ms = times.value("serverWaitMs", 0.0),
+          .restore_ms = times.value("restoreMs", 0.0),
+          .save_ms = times.value("saveMs", 0.0),
+          .publish_ms = times.value("publishMs", 0.0)};
 }
 
 // Our own bus is the peer, but a field of another type must still be an error and no exception.
@@ -73,6 +87,7 @@ Result<bus::PrepareReply> HttpBusDoor::Prepare(const bus::PromptRequest& request
     reply.reason = answer.value("reason", "");
     reply.detail = answer.value("detail", "");
     reply.ticket = answer.value("ticket", "");
+    reply.times = TimesOf(answer);
   }));
   MP_ASSIGN_OR_RETURN(reply.decision, DecisionNamed(decision));
   return reply;
@@ -97,6 +112,7 @@ Result<bus::CommitReply> HttpBusDoor::Commit(const bus::CommitRequest& request, 
     reply.reason = answer.value("reason", "");
     reply.detail = answer.value("detail", "");
     reply.stored_tokens = answer.value("storedTokens", uint64_t{0});
+    reply.times = TimesOf(answer);
   }));
   MP_ASSIGN_OR_RETURN(reply.status, StatusNamed(status));
   return reply;

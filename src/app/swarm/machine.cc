@@ -21,18 +21,25 @@ std::string CpuModel() {
   return "unknown processor";
 }
 
+double LoadAverage() {
+  double load = 0;
+  return getloadavg(&load, 1) == 1 ? load : 0;
+}
+
 }  // namespace
 
 Machine Machine::Here() {
-  Machine machine{.cpu = CpuModel(), .cores = std::thread::hardware_concurrency()};
-  double load = 0;
-  if (getloadavg(&load, 1) == 1) machine.load_average = load;
-  machine.commit = SourceCommit();
-  return machine;
+  return {.cpu = CpuModel(),
+          .cores = std::thread::hardware_concurrency(),
+          .load_average = LoadAverage(),
+          .commit = std::string(SourceCommit())};
 }
 
+void Machine::NoteEnd() { load_average_end = LoadAverage(); }
+
 std::string Machine::Describe() const {
-  return fmt::format("{}, {} cores, load average {:.2f}, commit {}", cpu, cores, load_average, commit);
+  return fmt::format("{}, {} cores, load average {:.2f} before and {:.2f} after, commit {}", cpu, cores, load_average,
+                     load_average_end, commit);
 }
 
 }  // namespace moonpool::app

@@ -41,9 +41,15 @@ std::vector<SwarmServer> ServersOf(SwarmStage& stage) {
   return servers;
 }
 
+bool CheckJsonFile(const std::string& path, std::string_view command) {
+  if (path.empty() || std::ofstream(path, std::ios::binary | std::ios::app)) return true;
+  fmt::print(stderr, "{}: {}: cannot be written: {}\n", command, path, std::strerror(errno));
+  return false;
+}
+
 int WriteJsonFile(const std::string& path, const nlohmann::ordered_json& value, std::string_view command) {
   if (path.empty()) return 0;
-  std::ofstream file(path, std::ios::binary);
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << value.dump(2) << '\n';
   file.close();
   if (file) return 0;

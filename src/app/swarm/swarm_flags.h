@@ -31,6 +31,10 @@ Result<StageOptions> MakeStageOptions(const SwarmFlags& flags, size_t servers, u
 // The stage outlives them.
 std::vector<SwarmServer> ServersOf(SwarmStage& stage);
 
+// Whether WriteJsonFile will be able to write there: better known before minutes of work than after. Says on stderr why
+// not. An empty path is fine.
+bool CheckJsonFile(const std::string& path, std::string_view command);
+
 // Writes `value` to `path` (nothing if that is empty). The process's exit status; what went wrong is on stderr, after
 // the command's name.
 int WriteJsonFile(const std::string& path, const nlohmann::ordered_json& value, std::string_view command);
