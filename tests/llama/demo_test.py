@@ -16,7 +16,8 @@ import model_files
 
 MOONPOOL = os.environ["MOONPOOL_TARGET_MOONPOOL"]
 RUN_TIMEOUT_S = 500
-FILES = ["--python", os.environ["MOONPOOL_PYTHON"], "--model", model_files.plain_attention()]
+# One thread: two that wait for each other get nowhere on a machine that has other things to do.
+FILES = ["--threads", "1", "--python", os.environ["MOONPOOL_PYTHON"], "--model", model_files.plain_attention()]
 SCRATCH = "/dev/shm/moonpool-swarm-*"
 
 
