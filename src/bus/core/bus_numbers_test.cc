@@ -37,7 +37,7 @@ TEST(BusNumbers, EqualARecountAfterEveryStep) {  // B57
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   BusWorld::Options options;
-  options.quota_bytes = 600'000;  // evictions happen, too
+  options.quota_bytes = 250'000;  // evictions happen all the time
   BusWorld world(options);
   FakeServer::Options two;
   two.slots = 2;
@@ -84,7 +84,7 @@ TEST(BusNumbers, EqualARecountAfterEveryStep) {  // B57
         break;
       case 6: {
         const auto objects = world.store->List().value();
-        if (objects.empty()) break;
+        if (objects.empty() || random() % 4 != 0) break;
         const ObjectId id = objects[random() % objects.size()].id;
         (void)world.store->Remove(id);
         EXPECT_EQ(world.store->Remove(id).error().code, ErrorCode::kNotFound);
