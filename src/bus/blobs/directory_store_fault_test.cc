@@ -87,6 +87,7 @@ TEST_F(DirectoryStoreFaults, PublishChangesNothingOrEverything) {
           EXPECT_EQ(now.size(), before.size() + (succeeded ? 2 : 0)) << at;
           EXPECT_EQ(BlocksOf(tokens), succeeded ? 5u : 2u) << at;
           EXPECT_EQ(BlocksOf(bystander), 5u) << at;
+          EXPECT_EQ(store_->Stats()->aliases, succeeded ? 8u : 5u) << at;
           if (succeeded) {
             EXPECT_EQ(FetchBytes(receipt->object), PayloadFor(tokens)) << at;
           } else {

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "support/hooked_file_system.h"
 #include "support/store_fixture.h"
 
 namespace moonpool::bus {
@@ -132,6 +133,61 @@ TEST_F(DirectoryStoreTest, MovesAliasesToAnotherObjectWithTheSameBlocks) {  // d
   EXPECT_EQ(store_->Stats()->aliases, 0u);
   EXPECT_EQ(store_->Stats()->bytes, 0u);
   EXPECT_EQ(store_->Remove(b).error().code, ErrorCode::kNotFound) << "a second removal is a clean answer (B26)";
+}
+
+TEST_F(DirectoryStoreTest, FindsAnAliasThatMovesWhileItIsLookedAt) {  // B26
+  auto first = Conversation(6, 32);
+  auto second = first;
+  for (size_t i = 12; i < second.size(); ++i) second[i] += 1;
+  ObjectId a;
+  std::unique_ptr<DirectoryStore> other;
+  bool armed = false;
+  testing::HookedFileSystem hooked(files_, [&](std::string_view call, const Path& path) {
+    if (!armed || call != "info" || path != Layout().Head(a)) return;
+    armed = false;
+    EXPECT_TRUE(other->Remove(a));  // between reading the alias and looking at its object
+  });
+  store_ = DirectoryStore::Open(hooked, clock_, rng_, Options()).value();
+  other = TryOpen().value();
+  a = Publish(first);
+  const ObjectId b = Publish(second);
+  armed = true;
+  const auto found = store_->BatchExists(ChainKeys(first)).value();
+  ASSERT_FALSE(armed);
+  ASSERT_TRUE(found[0]);
+  EXPECT_EQ(found[0]->object, b);
+  EXPECT_FALSE(found[3]);
+  store_.reset();
+}
+
+TEST_F(DirectoryStoreTest, ReplacesAnObjectThatIsBeingReadOnceTheReaderIsDone) {  // decision 7, B28e
+  const auto shorter = Conversation(6, 8);
+  const auto longer = Conversation(6, 24);
+  std::unique_ptr<DirectoryStore> other;
+  bool armed = false;
+  testing::HookedFileSystem hooked(files_, [&](std::string_view call, const Path& path) {
+    if (!armed || call != "read" || path != Slots() / "out") return;
+    armed = false;
+    const auto receipt = other->Publish(RequestFor(longer), nullptr).value();
+    EXPECT_TRUE(receipt.retired.empty()) << "never under a reader";
+  });
+  store_ = DirectoryStore::Open(hooked, clock_, rng_, Options()).value();
+  other = TryOpen().value();
+  const ObjectId old = Publish(shorter);
+  const auto header = store_->ReadHeader(old).value();
+  armed = true;
+  ASSERT_TRUE(store_->Fetch(header, Slots() / "out", Soon()));
+  ASSERT_FALSE(armed);
+  EXPECT_EQ(ReadFile(Slots() / "out"), PayloadFor(shorter));
+  const auto found = store_->BatchExists(ChainKeys(longer)).value();
+  for (const auto& ref : found) EXPECT_TRUE(ref && ref->object != old) << "the new one has taken over";
+  EXPECT_EQ(store_->Stats()->objects, 2u);
+  clock_.Advance(std::chrono::hours(1));
+  store_->Tick();
+  EXPECT_EQ(store_->Stats()->objects, 1u);
+  other.reset();
+  ExpectSane();
+  store_.reset();
 }
 
 TEST_F(DirectoryStoreTest, EveryVerbAgreesForEveryNamespace) {  // B09, B62a, B62d
