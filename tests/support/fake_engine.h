@@ -79,8 +79,12 @@ class FakeServer {
   }
   void Restart() {
     MutexLock lock(mutex_);
-    ++starts_;
-    slots_.assign(options_.slots, {});
+    StartAnew();
+  }
+  // The server process ends after the next call of the verb and another one takes its place.
+  void RestartAfter(const std::string& verb) {
+    MutexLock lock(mutex_);
+    restart_after_ = verb;
   }
   void SetDown(bool down) {
     MutexLock lock(mutex_);
@@ -163,8 +167,19 @@ class FakeServer {
     return std::nullopt;
   }
 
+  void StartAnew() REQUIRES(mutex_) {
+    ++starts_;
+    slots_.assign(options_.slots, {});
+  }
+  void Leave(const std::string& verb) REQUIRES(mutex_) {
+    if (restart_after_ != verb) return;
+    restart_after_.clear();
+    StartAnew();
+  }
+
   Mutex mutex_;
   CondVar changed_;
+  std::string restart_after_ GUARDED_BY(mutex_);
   Options options_ GUARDED_BY(mutex_);
   std::vector<Slot> slots_ GUARDED_BY(mutex_);
   std::map<std::string, std::deque<Script>> scripts_ GUARDED_BY(mutex_);
@@ -266,7 +281,9 @@ class FakeEngine final : public bus::InferenceEngine {
       if (script->late) server_->late_saves_.push_back({id, file_name});
       return Fail(script->error);
     }
-    return Save(id, file_name);
+    auto saved = Save(id, file_name);
+    server_->Leave("save");
+    return saved;
   }
 
   Result<bus::SlotSave> Save(uint32_t id, const std::string& file_name) REQUIRES(server_->mutex_) {
@@ -311,7 +328,9 @@ class FakeEngine final : public bus::InferenceEngine {
     slot.useless = server_->options_.restores_are_useful ? 0 : 1;
     slot.task = ++server_->tasks_;
     if (script) return Fail(script->error);
-    return bus::SlotRestore{.tokens = slot.tokens.size(), .bytes = bytes.size(), .server_ms = 1, .wall = {}};
+    const bus::SlotRestore reply{.tokens = slot.tokens.size(), .bytes = bytes.size(), .server_ms = 1, .wall = {}};
+    server_->Leave("restore");
+    return reply;
   }
 
   Result<uint64_t> EraseSlot(uint32_t id, const Deadline&) override {

@@ -125,6 +125,11 @@ Result<DeclaredIdentity> CanaryProbe::Declare(InferenceEngine& engine, const Eng
   if (!adapters && adapters.error().code != ErrorCode::kUnsupported) return Fail(adapters.error());
   if (adapters) profile.adapters = *adapters;
   for (const LoraAdapter& adapter : profile.adapters) {
+    if (!Path(adapter.path).is_absolute()) {
+      return Fail(ErrorCode::kUnsupported,
+                  "the LoRA adapter's path is relative, so its file is not known: start the "
+                  "server with an absolute path");
+    }
     auto digest = seams_.digests.Of({adapter.path});
     if (!digest) {
       return Fail(ErrorCode::kUnsupported,
@@ -187,6 +192,12 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
   profile.total_slots = props.total_slots;
   profile.context_tokens = props.context_tokens;
   const Path model_path = engine_config.model.empty() ? Path(props.model_path) : engine_config.model;
+  if (!model_path.is_absolute() && engine_config.model.empty()) {
+    return Fail(ErrorCode::kUnsupported,
+                fmt::format("the server names its model by the relative path '{}', which means nothing here: give the "
+                            "engine model=/the/file, or start the server with an absolute path",
+                            model_path.string()));
+  }
   auto model = ReadGgufModel(seams_.files, model_path);
   if (!model) return Fail(WithContext(model.error(), "model file " + model_path.string()));
   profile.model = *model;

@@ -18,6 +18,10 @@ std::pair<std::string, std::string> ReasonOf(const Error& error) {
   return {std::string(ErrorCodeName(error.code)), error.message};
 }
 
+bool Describes(const ObservedTimings& timings, const TicketPrompt& prompt) {
+  return timings.cache_n <= prompt.tokens.size() && timings.prompt_n == prompt.tokens.size() - timings.cache_n;
+}
+
 }  // namespace
 
 CommitReply Committer::Answer(CommitStatus status, std::string reason, std::string detail) const {
@@ -53,7 +57,8 @@ bool Committer::AwaitIdle(const Deadline& deadline) {
 }
 
 void Committer::CountEvaluation(const CommitRequest& request, const Ticket& ticket) {
-  if (!request.timings) return;
+  // What does not describe the ticket's prompt is nobody's evaluation.
+  if (!request.timings || !Describes(*request.timings, *ticket.prompt)) return;
   ReuseOutcome outcome;
   // A kept ticket commits twice; its restore is counted with the first completion only.
   if (!ticket.promise_checked) {
@@ -71,7 +76,8 @@ std::optional<CommitReply> Committer::SkipEarly(const Job& job) {
   };
   if (!job.session || !job.profile) return skip("engine_gone", "the engine was removed or is not probed any more");
   if (job.profile->incarnation != job.ticket.incarnation) return skip("restarted", "the server was started anew");
-  if (!job.session->ModelUntouched(*job.profile)) {
+  const auto untouched = job.session->ModelUntouched(*job.profile);
+  if (!untouched || !*untouched) {
     return skip("model_changed", "the model's file is not the one that the server loaded");
   }
   if (request.truncated) return skip("truncated", "the context was shifted or cut");
@@ -80,7 +86,7 @@ std::optional<CommitReply> Committer::SkipEarly(const Job& job) {
     return skip("promises_broken", "what is stored of this model is of no use to its servers");
   }
   if (!request.timings) return std::nullopt;
-  if (request.timings->prompt_n + request.timings->cache_n != prompt_tokens) {
+  if (!Describes(*request.timings, *job.ticket.prompt)) {
     return skip("prompt_differs", fmt::format("the completion evaluated {} + {} tokens, the ticket's prompt has {}",
                                               request.timings->prompt_n, request.timings->cache_n, prompt_tokens));
   }
@@ -98,6 +104,7 @@ std::optional<CommitReply> Committer::SkipEarly(const Job& job) {
 Result<uint64_t> Committer::LookAtSlot(const Job& job) {
   EngineSession& session = *job.session;
   MP_FAULT("core.commit.look");
+  MP_RETURN_IF_ERROR(session.Confirm(*job.profile, Deadline(owners_.clock, owners_.config.engine_call_timeout)));
   MP_ASSIGN_OR_RETURN(const auto slots,
                       session.engine().Slots(Deadline(owners_.clock, owners_.config.engine_call_timeout)));
   const auto info =
@@ -227,7 +234,7 @@ CommitReply Committer::Commit(const CommitRequest& request) {
   if (job->session) job->profile = job->session->GetStatus().profile;
   owners_.flights.Committing(ticket->id);
   CountEvaluation(request, *ticket);
-  if (request.timings && job->session && job->profile) {
+  if (request.timings && job->session && job->profile && Describes(*request.timings, *ticket->prompt)) {
     owners_.arbiter.ObservePrefill(RateFamily(*job->session, *job->profile), request.timings->prompt_n,
                                    request.timings->prompt_ms);
   }

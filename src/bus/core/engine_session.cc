@@ -92,7 +92,9 @@ Result<ProfileRef> EngineSession::Current(const Deadline& deadline) {
     return Fail(ErrorCode::kFailedPrecondition, "restarted: the server was started anew and is not probed yet");
   }
   // A model written over in place is another one; half of it may be what the server computes with by now.
-  if (!ModelUntouched(*profile)) {
+  const auto untouched = ModelUntouched(*profile);
+  if (!untouched) return Fail(ErrorCode::kFailedPrecondition, "model_unseen: " + untouched.error().message);
+  if (!*untouched) {
     MutexLock lock(mutex_);
     profile_.reset();
     next_try_ = clock_.Now();
@@ -113,9 +115,20 @@ Result<ProfileRef> EngineSession::Current(const Deadline& deadline) {
   return profile;
 }
 
-bool EngineSession::ModelUntouched(const EngineProfile& profile) const {
+Result<void> EngineSession::Confirm(const EngineProfile& profile, const Deadline& deadline) {
+  const auto current = Current(deadline.AtMost(config_.engine_call_timeout));
+  if (!current) return Fail(ErrorCode::kFailedPrecondition, current.error().message);
+  const bool same =
+      (*current)->incarnation == profile.incarnation && (*current)->fingerprint_id == profile.fingerprint_id;
+  if (!same) return Fail(ErrorCode::kFailedPrecondition, "restarted: the server was started anew meanwhile");
+  return {};
+}
+
+Result<bool> EngineSession::ModelUntouched(const EngineProfile& profile) const {
   const auto now = StampsOf(files_, profile.model.shards);
-  return now && *now == profile.model_stamps;
+  if (now) return *now == profile.model_stamps;
+  if (now.error().code == ErrorCode::kNotFound) return false;
+  return Fail(now.error());
 }
 
 void EngineSession::SawIncarnation(const EngineProps& props) {
@@ -143,25 +156,15 @@ bool EngineSession::Tick() {
   {
     MutexLock lock(mutex_);
     due = clock_.Now() >= next_check_;
-    if (due) next_check_ = clock_.Now() + (state_ == SessionState::kUnreachable ? backoff_ : kHealthEvery);
+    // Whatever comes, not again at once; a look that fails sets a longer pause.
+    if (due) next_check_ = clock_.Now() + kHealthEvery;
   }
   if (due) {
     const Deadline deadline(clock_, config_.engine_call_timeout);
     const auto healthy = engine_->Health(deadline);
     auto props = healthy ? engine_->Props(deadline) : Result<EngineProps>(Fail(healthy.error()));
     if (!props) {
-      MutexLock lock(mutex_);
-      contacted_ = true;
-      // A busy server may be slow to answer; only one that refuses has gone.
-      const bool gone = props.error().code == ErrorCode::kUnavailable;
-      const bool refused = props.error().code == ErrorCode::kPermission;
-      if (gone) {
-        SetState(SessionState::kUnreachable, "unreachable", props.error().message);
-        backoff_ = std::min(backoff_ * 2, config_.engine_backoff_max);
-        next_check_ = clock_.Now() + backoff_;
-      } else if (refused) {
-        SetState(SessionState::kGivenUp, "no_permission", props.error().message);
-      }
+      LookFailed(props.error());
       return false;
     }
     bool changed = false;
@@ -175,7 +178,7 @@ bool EngineSession::Tick() {
       } else if (waiting && state_ == SessionState::kUnreachable) {
         changed = true;
       }
-      backoff_ = known || waiting ? config_.engine_backoff_min : backoff_;
+      backoff_ = config_.engine_backoff_min;
       changed = changed || (!known && !waiting);
     }
     if (changed) SawIncarnation(*props);
@@ -184,7 +187,26 @@ bool EngineSession::Tick() {
   MutexLock lock(mutex_);
   const bool wants_probe = state_ == SessionState::kProbing || state_ == SessionState::kBypass ||
                            state_ == SessionState::kSuspect || state_ == SessionState::kGivenUp;
-  return wants_probe && !probing_ && clock_.Now() >= next_try_;
+  // One that never told what it is has nothing to probe.
+  return wants_probe && !props_.incarnation.empty() && !probing_ && clock_.Now() >= next_try_;
+}
+
+void EngineSession::LookFailed(const Error& error) {
+  MutexLock lock(mutex_);
+  contacted_ = true;
+  backoff_ = std::min(backoff_ * 2, config_.engine_backoff_max);
+  next_check_ = clock_.Now() + backoff_;
+  switch (error.code) {
+    case ErrorCode::kUnavailable: SetState(SessionState::kUnreachable, "unreachable", error.message); return;
+    case ErrorCode::kPermission: SetState(SessionState::kGivenUp, "no_permission", error.message); return;
+    case ErrorCode::kUnsupported: SetState(SessionState::kGivenUp, "unsupported", error.message); return;
+    case ErrorCode::kDeadlineExceeded:
+      // A busy server may be slow to answer; one that never did has not been reached.
+      if (!profile_) SetState(SessionState::kUnreachable, "unreachable", error.message);
+      return;
+    default:
+      if (!profile_) SetState(SessionState::kGivenUp, "bad_answers", error.message);
+  }
 }
 
 void EngineSession::EraseDoubtful() {
@@ -231,6 +253,11 @@ Result<void> EngineSession::ProbeNow(CanaryProbe& probe, std::optional<uint32_t>
       auto profile = probe.Run(*engine_, engine_config_, props, loaded, slot.id, deadline, slot_erased);
       if (!slot_erased) Doubt(slot.id);  // or it would never be empty enough for the next probe
       tickets_.Release(*held);
+      if (!profile) return profile;
+      MP_ASSIGN_OR_RETURN(const EngineProps after, engine_->Props(deadline.AtMost(config_.engine_call_timeout)));
+      if (after.incarnation != props.incarnation) {
+        return Fail(ErrorCode::kFailedPrecondition, "the server was started anew during the probe");
+      }
       return profile;
     }
     return Fail(ErrorCode::kBusy, wanted_slot ? fmt::format("slot {} is in use by a ticket", *wanted_slot)
@@ -264,6 +291,11 @@ void EngineSession::ProbeFailed(const Error& error) {
   if (error.code == ErrorCode::kUnavailable) {
     SetState(SessionState::kUnreachable, "unreachable", error.message);
     next_check_ = clock_.Now() + probe_backoff_;
+    return;
+  }
+  // That no slot is free for another try says less than why the first one failed.
+  if (error.code == ErrorCode::kBusy && state_ != SessionState::kProbing && reason_ != "not_probed") {
+    if (attempts_ >= config_.probe_attempts_max && state_ == SessionState::kBypass) state_ = SessionState::kGivenUp;
     return;
   }
   const char* reason = error.message.starts_with("model_changed: ")   ? "model_changed"

@@ -58,13 +58,17 @@ class EngineSession {
   // adapters. An error names the reason for a bypass in its message's first word.
   Result<ProfileRef> Current(const Deadline& deadline) EXCLUDES(mutex_);
 
+  // Asks again: kFailedPrecondition unless the server is still the process, model and adapters of `profile`. What a
+  // server computed or saved counts only if this holds before and after.
+  Result<void> Confirm(const EngineProfile& profile, const Deadline& deadline) EXCLUDES(mutex_);
+
   // Health, restarts, doubts; true if a probe is due and should be run (ProbeNow) by some executor.
   bool Tick() EXCLUDES(mutex_);
   // Probes on an idle, empty slot, or on `slot` whatever it holds.
   Result<void> ProbeNow(CanaryProbe& probe, std::optional<uint32_t> slot) EXCLUDES(mutex_);
 
   // Whether the files that the profile's digest was taken of are still what the server loaded.
-  bool ModelUntouched(const EngineProfile& profile) const;
+  Result<bool> ModelUntouched(const EngineProfile& profile) const;
 
   void BecomeSuspect(const std::string& detail) EXCLUDES(mutex_);
 
@@ -88,6 +92,7 @@ class EngineSession {
  private:
   void SetState(SessionState state, std::string reason, std::string detail) REQUIRES(mutex_);
   void ProbeFailed(const Error& error) EXCLUDES(mutex_);
+  void LookFailed(const Error& error) EXCLUDES(mutex_);
   void SawIncarnation(const EngineProps& props) EXCLUDES(mutex_);
   void EraseDoubtful() EXCLUDES(mutex_);
 

@@ -245,6 +245,62 @@ TEST_F(Faults, ARestartIsNoticedByThePrepareThatMeetsIt) {
   EXPECT_EQ(world.Prepare("b", prompt).decision, Decision::kRestore);
 }
 
+// Between a Prepare and what follows, the server may be replaced by one that computes otherwise, unseen by any tick.
+TEST_F(Faults, WhatARestartedServerHoldsIsNeitherPublishedNorPromised) {
+  const auto prompt = Tokens(100, 1);
+  const auto prepared = world.Prepare("a", prompt);
+  a->Restart();
+  a->SetSeed(77);
+  EXPECT_EQ(world.Commit(prepared, world.Complete("a", prepared, prompt)).reason, "restarted");
+  world.Settle();
+  EXPECT_EQ(world.bus->Lookup(world.Ask("b", prompt)).value().stored_tokens, 0u);
+
+  const auto again = world.Prepare("b", prompt);
+  b->RestartAfter("save");
+  EXPECT_EQ(world.Commit(again, world.Complete("b", again, prompt)).reason, "restarted") << "after the save";
+  world.Settle();
+  EXPECT_EQ(world.bus->Lookup(world.Ask("b", prompt)).value().stored_tokens, 0u);
+
+  ASSERT_EQ(world.Run("b", prompt).committed.status, CommitStatus::kPublished);
+  world.EraseSlots("b");
+  b->RestartAfter("restore");
+  const auto missed = world.Prepare("b", prompt);
+  EXPECT_NE(missed.decision, Decision::kRestore);
+  EXPECT_EQ(missed.restored_tokens, 0u);
+  world.Settle();
+  ExpectNothingLeft("restarts");
+}
+
+TEST_F(Faults, AfterARestoreThatWasNotAnsweredWellTheSlotIsEmptyOrOutOfUse) {
+  const auto prompt = Tokens(100, 1);
+  world.Run("a", prompt);
+  for (const ErrorCode code : {ErrorCode::kInternal, ErrorCode::kPermission, ErrorCode::kUnsupported,
+                               ErrorCode::kInvalidArgument, ErrorCode::kFailedPrecondition}) {
+    b->Overwrite(0, Tokens(10, 9));
+    b->FailNext("restore", {code, "no"});
+    const auto missed = world.Prepare("b", prompt);
+    EXPECT_NE(missed.decision, Decision::kRestore);
+    EXPECT_TRUE(!missed.slot || b->Tokens(0).empty()) << ErrorCodeName(code);
+    world.bus->Release(missed.ticket);
+    world.Settle();
+  }
+  b->FailNext("restore", {ErrorCode::kInternal, "no"});
+  b->FailNext("erase", {ErrorCode::kInternal, "no"});
+  EXPECT_FALSE(world.Prepare("b", prompt).slot) << "not proved empty";
+  world.Settle();
+  EXPECT_EQ(world.Prepare("b", prompt).reason, "hit");
+}
+
+TEST_F(Faults, TimingsThatDoNotDescribeThePromptCountForNothing) {
+  const auto prompt = Tokens(100, 1);
+  const auto prepared = world.Prepare("a", prompt);
+  CommitRequest request;
+  request.ticket = prepared.ticket;
+  request.timings = ObservedTimings{.prompt_n = 4'000'000'000, .cache_n = 4'000'000'000, .prompt_ms = 1};
+  EXPECT_EQ(world.bus->Commit(request).value().reason, "prompt_differs");
+  EXPECT_EQ(world.bus->Counts().prefill_tokens_evaluated_total, 0u);
+}
+
 // Field report B26 and B54: what was found is gone when it is fetched.
 TEST_F(Faults, AnObjectThatVanishedIsACleanMiss) {
   const auto prompt = Tokens(100, 1);

@@ -98,6 +98,26 @@ TEST(Identity, AnEngineThatCannotBeProbedIsGivenUpAndReadyIsReached) {
   EXPECT_EQ(world.StateOf("a"), "ready") << "it is tried again, slowly";
 }
 
+TEST(Identity, AModelThatTheServerNamesByARelativePathIsNotGuessed) {  // field report B01
+  BusWorld world;
+  FakeServer::Options relative;
+  relative.model_path = "model.gguf";
+  world.AddServer("a", relative);
+  world.Settle();
+  EXPECT_EQ(world.Prepare("a", Tokens(40, 1)).reason, "unsupported");
+}
+
+TEST(Identity, AServerWithStrangeAnswersIsNamedAsSuch) {
+  BusWorld world;
+  const auto server = world.AddServer("a");
+  server->FailAlways("props", Error{ErrorCode::kInternal, "/props: total_slots is missing"});
+  world.Settle();
+  EXPECT_EQ(world.Prepare("a", Tokens(40, 1)).reason, "bad_answers");
+  server->FailAlways("props", std::nullopt);
+  for (int i = 0; i < 40; ++i) world.Tick();
+  EXPECT_EQ(world.StateOf("a"), "ready");
+}
+
 TEST(Identity, EightFamiliesAreTheMost) {
   BusWorld world;
   for (int i = 0; i < 9; ++i) {

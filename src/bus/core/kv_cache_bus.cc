@@ -31,8 +31,8 @@ class KvCacheBus::State {
   CanaryProbe probe;
   std::atomic<bool> draining = false;
   Mutex mutex;
-  CondVar probes_idle;
-  int probes_running GUARDED_BY(mutex) = 0;
+  CondVar looks_ended;
+  std::set<const EngineSession*> looking GUARDED_BY(mutex);  // engines that a look or probe is under way at
   TimePoint store_tick GUARDED_BY(mutex){};
 };
 
@@ -43,7 +43,7 @@ KvCacheBus::~KvCacheBus() {
   state_->draining = true;
   state_->committer.AwaitIdle(Deadline(state_->seams.clock, std::chrono::minutes(1)));
   MutexLock lock(state_->mutex);
-  while (state_->probes_running > 0) state_->probes_idle.Wait(state_->mutex);
+  while (!state_->looking.empty()) state_->looks_ended.Wait(state_->mutex);
 }
 
 Result<void> KvCacheBus::Configure(const std::vector<EngineConfig>& engines) {
@@ -116,21 +116,20 @@ Result<EngineStatus> KvCacheBus::Probe(const std::string& engine, std::optional<
 void KvCacheBus::Tick() {
   BusOwners& owners = state_->owners;
   state_->committer.Expire();
-  // Flights whose ticket ended with its engine.
+  // A server that hangs keeps its own look waiting, and a large model takes minutes to hash: neither may hold up
+  // the thread that ticks, or the other engines.
   for (const SessionRef& session : owners.engines.All()) {
-    if (!session->Tick() || state_->draining) continue;
     {
       MutexLock lock(state_->mutex);
-      ++state_->probes_running;
+      if (state_->draining || !state_->looking.insert(session.get()).second) continue;
     }
-    const auto finished = [this] {
+    const auto finished = [this, session] {
       MutexLock lock(state_->mutex);
-      --state_->probes_running;
-      state_->probes_idle.NotifyAll();
+      state_->looking.erase(session.get());
+      state_->looks_ended.NotifyAll();
     };
-    // Hashing a large model takes minutes, so a probe does not run on the thread that ticks.
     const bool posted = owners.executor.Post([this, session, finished] {
-      (void)session->ProbeNow(state_->probe, std::nullopt);
+      if (session->Tick()) (void)session->ProbeNow(state_->probe, std::nullopt);
       finished();
     });
     if (!posted) finished();

@@ -141,29 +141,30 @@ Result<PrepareReply> Preparer::Prepare(const PromptRequest& request, const std::
   if (request.wait_ms && *request.wait_ms < 0) {
     return Fail(ErrorCode::kInvalidArgument, fmt::format("wait_ms is {}: it must not be negative", *request.wait_ms));
   }
-  const Deadline deadline(owners_.clock, owners_.config.prepare_timeout);
-  MP_ASSIGN_OR_RETURN(const Question question, Ask(request, deadline));
-  reply.prompt_tokens = question.prompt->tokens.size();
-  if (request.text) reply.tokens = question.prompt->tokens;
-  if (!question.profile) {
-    reply.reason = question.reason;
-    reply.detail = question.detail;
-    Finish(reply);
-    return reply;
-  }
-  if (question.profile->context_tokens > 0 && reply.prompt_tokens > question.profile->context_tokens) {
-    reply.reason = "exceeds_context";
-    reply.detail = fmt::format("the prompt has {} tokens, a slot of this server {}", reply.prompt_tokens,
-                               question.profile->context_tokens);
-    Finish(reply);
-    return reply;
-  }
   const Duration wait = request.wait_ms ? std::min<Duration>(std::chrono::milliseconds(*request.wait_ms),
                                                              owners_.config.flight_wait_default * 10)
                                         : owners_.config.flight_wait_default;
   const TimePoint wait_until = owners_.clock.Now() + wait;
   bool may_wait = wait > Duration::zero();
   while (true) {
+    // Asked anew in every round: while this one waited, the server may have been started anew.
+    const Deadline deadline(owners_.clock, owners_.config.prepare_timeout);
+    MP_ASSIGN_OR_RETURN(const Question question, Ask(request, deadline));
+    reply.prompt_tokens = question.prompt->tokens.size();
+    if (request.text) reply.tokens = question.prompt->tokens;
+    if (!question.profile) {
+      reply.decision = Decision::kBypass;
+      reply.reason = question.reason;
+      reply.detail = question.detail;
+      break;
+    }
+    if (question.profile->context_tokens > 0 && reply.prompt_tokens > question.profile->context_tokens) {
+      reply.decision = Decision::kBypass;
+      reply.reason = "exceeds_context";
+      reply.detail = fmt::format("the prompt has {} tokens, a slot of this server {}", reply.prompt_tokens,
+                                 question.profile->context_tokens);
+      break;
+    }
     MP_ASSIGN_OR_RETURN(const Next next, TryOnce(request, question, may_wait, wait_until, cancelled, reply));
     if (next == Next::kDone) break;
   }

@@ -75,22 +75,25 @@ Result<RestoreOutcome> SlotRestorer::Restore(EngineSession& session, const Engin
   if (deadline.Passed()) return Fail(ErrorCode::kDeadlineExceeded, "the time allowed was over before the restore");
   touched = true;
   session.Forget(slot);
+  // Once the server was asked, the slot is proved empty or out of use, whatever went wrong.
+  const auto give_up = [&](Error error) -> Result<RestoreOutcome> {
+    const bool unanswered = error.code == ErrorCode::kDeadlineExceeded || error.code == ErrorCode::kUnavailable;
+    if (unanswered || !session.engine().EraseSlot(slot, deadline)) session.Doubt(slot);
+    return Fail(std::move(error));
+  };
   const auto restored = session.engine().RestoreSlot(slot, rewritten ? rewritten->name() : fetched.name(), deadline);
   if (!restored) {
-    if (restored.error().code == ErrorCode::kDeadlineExceeded) {
-      session.Doubt(slot);  // it may still happen
-    } else if (restored.error().code == ErrorCode::kInvalidArgument) {
-      session.BecomeSuspect("the server refused a file that was checked: " + restored.error().message);
-      if (!session.engine().EraseSlot(slot, deadline)) session.Doubt(slot);
-    }
-    return Fail(restored.error());
+    const bool refused =
+        restored.error().code == ErrorCode::kInvalidArgument || restored.error().code == ErrorCode::kInternal;
+    if (refused) session.BecomeSuspect("the server refused a file that was checked: " + restored.error().message);
+    return give_up(restored.error());
   }
   if (restored->tokens != tokens) {
-    if (!session.engine().EraseSlot(slot, deadline)) session.Doubt(slot);
-    return Fail(ErrorCode::kInternal,
-                fmt::format("the server restored {} tokens of a file of {}", restored->tokens, tokens));
+    return give_up(
+        {ErrorCode::kInternal, fmt::format("the server restored {} tokens of a file of {}", restored->tokens, tokens)});
   }
-  MP_FAULT("core.restore.after");
+  // The process that was asked first may not be the one that answered.
+  if (const auto same = session.Confirm(profile, deadline); !same) return give_up(same.error());
   times.restore_ms += restored->server_ms;
   const double wait_ms = std::max(0.0, ToMs(restored->wall) - restored->server_ms);
   times.server_wait_ms += wait_ms;

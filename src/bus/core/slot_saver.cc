@@ -18,6 +18,7 @@ Result<SavedSlot> SlotSaver::Save(EngineSession& session, const EngineProfile& p
   MP_FAULT("core.commit.reserve");
   MP_ASSIGN_OR_RETURN(saved.reservation, store_.Reserve(room));
 
+  MP_RETURN_IF_ERROR(session.Confirm(profile, deadline));
   saved.file = std::make_unique<SlotFile>(files_, session.config().slot_dir, rng_);
   const TimePoint from = clock_.Now();
   MP_FAULT("core.commit.save");
@@ -56,6 +57,7 @@ Result<SavedSlot> SlotSaver::Save(EngineSession& session, const EngineProfile& p
                             generated));
   }
 
+  MP_RETURN_IF_ERROR(session.Confirm(profile, deadline));
   saved.server_tokens = reply->tokens;
   saved.header.fingerprint = profile.fingerprint_id;
   saved.header.fingerprint_text = profile.fingerprint.CanonicalEncoding();
