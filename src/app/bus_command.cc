@@ -181,7 +181,9 @@ class BusProcess {
     MP_ASSIGN_OR_RETURN(const auto store, bus::DirectoryStore::Open(files_, clock_, rng_, store_options));
     bus::ModelDigests digests(files_, clock_, rng_, options.state_root / "model_digests");
     ThreadPool work(kWorkThreads, options.bus.commits_max + kProbesMax);
-    bus::KvCacheBus bus(options.bus,
+    bus::BusConfig bus_config = options.bus;
+    bus_config.engine_notes = options.state_root / "engine_notes";
+    bus::KvCacheBus bus(bus_config,
                         {.files = files_,
                          .clock = clock_,
                          .rng = rng_,

@@ -85,6 +85,7 @@ class BusWorld {
     store = std::move(*opened);
   }
   void OpenBus() {
+    options_.config.engine_notes = dir / "engine_notes";
     digests = std::make_unique<bus::ModelDigests>(files, clock, rng, dir / "digests");
     bus = std::make_unique<bus::KvCacheBus>(
         options_.config, bus::KvCacheBus::Seams{files, clock, rng, executor, *store, *digests,

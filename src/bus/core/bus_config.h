@@ -37,6 +37,8 @@ struct BusConfig {
   bool canary_exact = false;  // compare canaries byte by byte
   uint64_t prompt_tokens_max = 4u << 20;
 
+  Path engine_notes;  // file that remembers probed servers over a restart of the bus; empty: none
+
   Duration engine_call_timeout = std::chrono::seconds(2);   // /health, /props, /slots, /tokenize
   Duration slot_action_timeout = std::chrono::seconds(30);  // save, erase
   Duration prepare_timeout = std::chrono::seconds(30);      // everything of a Prepare but the waiting for a leader

@@ -105,14 +105,14 @@ Result<std::string> CanaryProbe::SaveCanary(InferenceEngine& engine, const Engin
 }
 
 Result<DeclaredIdentity> CanaryProbe::Declare(InferenceEngine& engine, const EngineConfig& engine_config,
-                                              const EngineProps& props, const SequenceState& canary,
-                                              EngineProfile& profile, const Deadline& deadline) {
+                                              const EngineProps& props, EngineProfile& profile,
+                                              const Deadline& deadline) {
   DeclaredIdentity identity;
   MP_ASSIGN_OR_RETURN(identity.model_digest, seams_.digests.Of(profile.model.shards));
   identity.tokenizer_hash = profile.model.tokenizer_hash;
   identity.rope_hash = profile.model.rope_hash;
-  identity.kv_types = KvTypes(canary);
-  identity.layout = canary.LayoutDescriptor();
+  identity.kv_types = profile.kv_types;
+  identity.layout = profile.layout;
   identity.block_tokens = config_.block_tokens;
   identity.sliding_window = profile.model.sliding_window;
   identity.operator_epoch = engine_config.epoch;
@@ -182,9 +182,7 @@ Result<std::vector<FileStamp>> StampsOf(FileSystem& files, const std::vector<Pat
   return stamps;
 }
 
-Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConfig& engine_config,
-                                       const EngineProps& props, const std::optional<LoadedModel>& loaded,
-                                       uint32_t slot, const Deadline& deadline, bool& slot_erased) {
+Result<EngineProfile> CanaryProbe::Describe(const EngineConfig& engine_config, const EngineProps& props) {
   EngineProfile profile;
   profile.incarnation = props.incarnation;
   // Whether a restore is of use depends on the cache's size, too.
@@ -208,8 +206,40 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
     return Fail(ErrorCode::kUnsupported,
                 "the model's attention is sparse: its state has parts that are not understood");
   }
+  return profile;
+}
 
-  const std::vector<TokenId> prompt = CanaryPrompt(model->vocabulary);
+void CanaryProbe::Seal(const Digest256& family, const CanaryRef& canary, EngineProfile& profile) {
+  profile.fingerprint.canary_family = family;
+  profile.canary = canary;
+  profile.fingerprint_id = profile.fingerprint.Id();
+  profile.fingerprint_hex = profile.fingerprint_id.ToHex();
+}
+
+Result<EngineProfile> CanaryProbe::Adopt(InferenceEngine& engine, const EngineConfig& engine_config,
+                                         const EngineProps& props, const EngineNote& note, const Deadline& deadline) {
+  MP_FAULT("probe.adopt");
+  MP_ASSIGN_OR_RETURN(EngineProfile profile, Describe(engine_config, props));
+  profile.memory = note.memory;
+  profile.kv_types = note.kv_types;
+  profile.layout = note.layout;
+  profile.streams = note.streams;
+  profile.rewritable = note.rewritable;
+  profile.bytes_per_token = note.bytes_per_token;
+  MP_ASSIGN_OR_RETURN(profile.fingerprint.declared, Declare(engine, engine_config, props, profile, deadline));
+  MP_ASSIGN_OR_RETURN(const std::string canary, seams_.store.GetCanary(note.canary.identity, note.canary.number));
+  if (profile.fingerprint.declared.Id() != note.canary.identity || Sha256Of(canary) != note.family) {
+    return Fail(ErrorCode::kFailedPrecondition, "what was known of this server does not hold any more");
+  }
+  Seal(note.family, note.canary, profile);
+  return profile;
+}
+
+Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConfig& engine_config,
+                                       const EngineProps& props, const std::optional<LoadedModel>& loaded,
+                                       uint32_t slot, const Deadline& deadline, bool& slot_erased) {
+  MP_ASSIGN_OR_RETURN(EngineProfile profile, Describe(engine_config, props));
+  const std::vector<TokenId> prompt = CanaryPrompt(profile.model.vocabulary);
   auto canary = SaveCanary(engine, engine_config, slot, prompt, deadline);
   // The canary must not stay in the slot, whatever became of it.
   const auto erased = engine.EraseSlot(slot, deadline);
@@ -218,28 +248,38 @@ Result<EngineProfile> CanaryProbe::Run(InferenceEngine& engine, const EngineConf
   if (!erased) return Fail(WithContext(erased.error(), "erasing the canary"));
 
   const MemorySource source(Bytes(*canary));
-  auto state = ParseAs(source, profile.memory, StateLimits(*model));
+  auto state = ParseAs(source, profile.memory, StateLimits(profile.model));
   if (!state) return Fail(WithContext(state.error(), "the server's state file is not understood"));
   if (state->tokens != prompt) {
     return Fail(ErrorCode::kFailedPrecondition, "the saved slot does not hold the canary: somebody else used it");
   }
   profile.streams = state->attention.empty() ? 1 : state->attention.front().streams;
   profile.rewritable = state->Rewritable();
+  profile.kv_types = KvTypes(*state);
   profile.layout = state->LayoutDescriptor();
   profile.bytes_per_token = state->BytesPerToken();
 
-  MP_ASSIGN_OR_RETURN(profile.fingerprint.declared, Declare(engine, engine_config, props, *state, profile, deadline));
+  MP_ASSIGN_OR_RETURN(profile.fingerprint.declared, Declare(engine, engine_config, props, profile, deadline));
   if (loaded && loaded->incarnation == props.incarnation &&
       loaded->digest != profile.fingerprint.declared.model_digest) {
     return Fail(ErrorCode::kFailedPrecondition,
                 "model_changed: the file holds another model than the server loaded; restart the server");
   }
   MP_ASSIGN_OR_RETURN(const Family family, JoinFamily(profile.fingerprint.declared.Id(), *canary, *state, profile));
-  profile.fingerprint.canary_family = family.id;
-  profile.canary = family.canary;
-  profile.fingerprint_id = profile.fingerprint.Id();
-  profile.fingerprint_hex = profile.fingerprint_id.ToHex();
+  Seal(family.id, family.canary, profile);
   return profile;
+}
+
+EngineNote NoteOf(const EngineProfile& profile) {
+  return {.incarnation = profile.incarnation,
+          .kv_types = profile.kv_types,
+          .layout = profile.layout,
+          .memory = profile.memory,
+          .streams = profile.streams,
+          .rewritable = profile.rewritable,
+          .bytes_per_token = profile.bytes_per_token,
+          .canary = profile.canary,
+          .family = profile.fingerprint.canary_family};
 }
 
 }  // namespace moonpool::bus

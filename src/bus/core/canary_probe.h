@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "bus/blobs/blob_store.h"
 #include "bus/core/bus_config.h"
+#include "bus/core/engine_notes.h"
 #include "bus/core/engine_profile.h"
 #include "bus/engine/inference_engine.h"
 #include "bus/keys/model_digest.h"
@@ -29,6 +30,9 @@ inline constexpr double kCanaryAnyLayerMax = 0.15;
 
 // The prompt: the same for every server of a vocabulary. A source of its own, so that it never changes.
 std::vector<TokenId> CanaryPrompt(uint32_t vocabulary);
+
+// What is worth remembering of a probed server.
+EngineNote NoteOf(const EngineProfile& profile);
 
 class CanaryProbe {
  public:
@@ -53,9 +57,17 @@ class CanaryProbe {
                             const std::optional<LoadedModel>& loaded, uint32_t slot, const Deadline& deadline,
                             bool& slot_erased);
 
+  // The profile of a server process that was probed before and went on running. Its model, adapters and family are
+  // looked at anew: kFailedPrecondition if they are not what the note is about.
+  Result<EngineProfile> Adopt(InferenceEngine& engine, const EngineConfig& engine_config, const EngineProps& props,
+                              const EngineNote& note, const Deadline& deadline);
+
  private:
+  // What /props and the model's file tell.
+  Result<EngineProfile> Describe(const EngineConfig& engine_config, const EngineProps& props);
+  static void Seal(const Digest256& family, const CanaryRef& canary, EngineProfile& profile);
   Result<DeclaredIdentity> Declare(InferenceEngine& engine, const EngineConfig& engine_config, const EngineProps& props,
-                                   const SequenceState& canary, EngineProfile& profile, const Deadline& deadline);
+                                   EngineProfile& profile, const Deadline& deadline);
   Result<std::string> SaveCanary(InferenceEngine& engine, const EngineConfig& engine_config, uint32_t slot,
                                  const std::vector<TokenId>& prompt, const Deadline& deadline);
   struct Family {

@@ -43,6 +43,7 @@ struct EngineProfile {
   Digest256 fingerprint_id;
   CanaryRef canary;                   // that founded the fingerprint's family
   std::vector<LoraAdapter> adapters;  // as they were at the probe
+  std::string kv_types;               // "f16/f16"
   std::string layout;                 // the canary's LayoutDescriptor()
   uint32_t streams = 1;               // KV streams of this server's files
   bool rewritable = false;            // files of another stream count can be used, and files can be cut

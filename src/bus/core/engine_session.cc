@@ -32,13 +32,14 @@ std::string_view SessionStateName(SessionState state) {
 
 EngineSession::EngineSession(const BusConfig& config, EngineConfig engine_config,
                              std::unique_ptr<InferenceEngine> engine, FileSystem& files, const Clock& clock,
-                             SlotTickets& tickets)
+                             SlotTickets& tickets, EngineNotes& notes)
     : config_(config),
       engine_config_(std::move(engine_config)),
       engine_(std::move(engine)),
       files_(files),
       clock_(clock),
       tickets_(tickets),
+      notes_(notes),
       backoff_(config.engine_backoff_min),
       probe_backoff_(config.engine_backoff_min) {}
 
@@ -227,15 +228,25 @@ void EngineSession::EraseDoubtful() {
 
 Result<void> EngineSession::ProbeNow(CanaryProbe& probe, std::optional<uint32_t> wanted_slot) {
   std::optional<LoadedModel> loaded;
+  bool suspect = false;
   {
     MutexLock lock(mutex_);
     loaded = loaded_;
     if (probing_) return Fail(ErrorCode::kBusy, "a probe of this engine is running");
     probing_ = true;
+    suspect = state_ == SessionState::kSuspect;
   }
   const Deadline deadline(clock_, config_.probe_timeout);
   const auto run = [&]() -> Result<EngineProfile> {
     MP_ASSIGN_OR_RETURN(const EngineProps props, engine_->Props(deadline.AtMost(config_.engine_call_timeout)));
+    // A suspect server is the same process as before; only a canary tells whether it is sane.
+    if (!wanted_slot && !suspect) {
+      if (const auto note = notes_.Find(engine_config_.url, props.incarnation)) {
+        auto adopted = probe.Adopt(*engine_, engine_config_, props, *note, deadline);
+        if (adopted) return adopted;
+        log::Info("engine_note_refused engine={} reason=\"{}\"", engine_config_.name, adopted.error().message);
+      }
+    }
     MP_ASSIGN_OR_RETURN(const auto slots, engine_->Slots(deadline.AtMost(config_.engine_call_timeout)));
     if (wanted_slot && *wanted_slot >= props.total_slots) {
       return Fail(ErrorCode::kInvalidArgument,
@@ -269,6 +280,7 @@ Result<void> EngineSession::ProbeNow(CanaryProbe& probe, std::optional<uint32_t>
     ProbeFailed(profile.error());
     return Fail(profile.error());
   }
+  notes_.Keep(engine_config_.url, NoteOf(*profile));
   MutexLock lock(mutex_);
   probing_ = false;
   attempts_ = 0;

@@ -37,7 +37,7 @@ std::string_view SessionStateName(SessionState state);
 class EngineSession {
  public:
   EngineSession(const BusConfig& config, EngineConfig engine_config, std::unique_ptr<InferenceEngine> engine,
-                FileSystem& files, const Clock& clock, SlotTickets& tickets);
+                FileSystem& files, const Clock& clock, SlotTickets& tickets, EngineNotes& notes);
 
   const EngineConfig& config() const { return engine_config_; }
   InferenceEngine& engine() { return *engine_; }
@@ -102,6 +102,7 @@ class EngineSession {
   FileSystem& files_;
   const Clock& clock_;
   SlotTickets& tickets_;
+  EngineNotes& notes_;
 
   mutable Mutex mutex_;
   SessionState state_ GUARDED_BY(mutex_) = SessionState::kUnreachable;

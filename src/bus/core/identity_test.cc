@@ -85,6 +85,30 @@ TEST(Identity, NoSlotIsProbedThatHoldsSomebodysConversation) {
   EXPECT_TRUE(server->Tokens(0).empty()) << "the canary is erased";
 }
 
+// Field report B54: the bus is started again, the servers went on and their slots are full of conversations.
+TEST(Identity, AServerThatWentOnRunningIsRecognizedWithoutAnotherProbe) {
+  BusWorld world;
+  const auto server = world.AddServer("a");
+  world.Settle();
+  const std::string fingerprint = world.FingerprintOf("a");
+  const auto prompt = Tokens(64, 1);
+  world.Run("a", prompt);
+  server->Overwrite(0, Tokens(50, 5));
+  world.RestartBus();
+  EXPECT_EQ(world.StateOf("a"), "ready");
+  EXPECT_EQ(world.FingerprintOf("a"), fingerprint);
+  EXPECT_EQ(server->Tokens(0), Tokens(50, 5)) << "nobody's conversation was given up";
+  EXPECT_EQ(world.Prepare("a", prompt).decision, Decision::kRestore);
+
+  server->Restart();
+  server->Overwrite(0, Tokens(50, 5));
+  world.RestartBus();
+  EXPECT_NE(world.StateOf("a"), "ready") << "another process may be anything";
+  std::ofstream(world.dir / "engine_notes") << "{\"http://fake/a\": {\"incarnation\": 7}}";
+  world.RestartBus();
+  EXPECT_NE(world.StateOf("a"), "ready") << "a damaged note is no note";
+}
+
 TEST(Identity, AnEngineThatCannotBeProbedIsGivenUpAndReadyIsReached) {
   BusWorld world;
   const auto server = world.AddServer("a");

@@ -20,6 +20,7 @@ class KvCacheBus::State {
         owners(std::move(config), seams.files, seams.clock, seams.rng, seams.executor, seams.store),
         preparer(owners),
         committer(owners),
+        notes(seams.files, seams.rng, owners.config.engine_notes),
         probe(owners.config, {seams.files, seams.clock, seams.rng, seams.store, seams.digests}) {
     owners.finder.Rebuild();
   }
@@ -28,6 +29,7 @@ class KvCacheBus::State {
   BusOwners owners;
   Preparer preparer;
   Committer committer;
+  EngineNotes notes;
   CanaryProbe probe;
   std::atomic<bool> draining = false;
   Mutex mutex;
@@ -68,8 +70,9 @@ Result<void> KvCacheBus::Configure(const std::vector<EngineConfig>& engines) {
     }
     auto engine = state_->seams.make_engine(config);
     if (!engine) return Fail(WithContext(engine.error(), fmt::format("engine '{}'", config.name)));
-    sessions[config.name] = std::make_shared<EngineSession>(owners.config, config, std::move(*engine),
-                                                            state_->seams.files, state_->seams.clock, owners.tickets);
+    sessions[config.name] =
+        std::make_shared<EngineSession>(owners.config, config, std::move(*engine), state_->seams.files,
+                                        state_->seams.clock, owners.tickets, state_->notes);
   }
   for (const SessionRef& before : owners.engines.All()) {
     const auto after = sessions.find(before->config().name);

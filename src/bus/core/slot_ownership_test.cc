@@ -171,6 +171,18 @@ TEST_F(LateServer, ARefusingServerIsOutOfUseForAsLongAsItCannotBeErased) {  // B
   EXPECT_EQ(world.Run("b", prompt).prepared.reason, "hit");
 }
 
+TEST_F(LateServer, ACanaryThatCouldNotBeErasedDoesNotKeepTheNextOneOut) {  // B15, B20
+  const auto c = world.AddServer("c");
+  c->FailAlways("erase", Error{ErrorCode::kInternal, "no"});
+  for (int i = 0; i < 3; ++i) world.Tick();
+  ASSERT_FALSE(c->Tokens(0).empty()) << "the canary is still there";
+  EXPECT_NE(world.StateOf("c"), "ready");
+  c->FailAlways("erase", std::nullopt);
+  for (int i = 0; i < 60; ++i) world.Tick();
+  EXPECT_EQ(world.StateOf("c"), "ready");
+  EXPECT_TRUE(c->Tokens(0).empty());
+}
+
 TEST_F(LateServer, ARefusingServerIsTrustedAgainWhenItWasStartedAnew) {  // B15
   b->FailNext("restore", {ErrorCode::kInvalidArgument, "Unable to restore slot"});
   world.bus->Release(world.Prepare("b", prompt).ticket);
