@@ -239,7 +239,10 @@ class BusProcess {
     notice_.Reloading();
     const ParsedBusOptions parsed = ParseBusOptions(files_, arguments_);
     Result<void> done = Fail(ErrorCode::kInvalidArgument, "the configuration cannot be read");
-    if (parsed.options) {
+    if (parsed.options && parsed.options->engines.empty() && !bus.Engines().empty()) {
+      // Most likely a file that an editor is just writing.
+      done = Fail(ErrorCode::kInvalidArgument, "the configuration names no engine; the present ones stay");
+    } else if (parsed.options) {
       done = slot_directories.Add(parsed.options->engines);
       if (done) done = bus.Configure(parsed.options->engines);
       if (done) slot_directories.KeepOnly(parsed.options->engines);

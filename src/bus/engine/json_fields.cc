@@ -6,6 +6,11 @@
 #include <nlohmann/json.hpp>
 
 namespace moonpool::bus {
+namespace {
+
+constexpr int kJsonDepthMax = 64;  // llama.cpp's own answers are nested six deep
+
+}  // namespace
 
 using nlohmann::json;
 
@@ -75,6 +80,24 @@ Result<const json*> JsonFields::Array(std::string_view name, size_t elements_max
 }
 
 Result<json> ParseJson(std::string_view body, std::string_view what) {
+  // Counted before anything is built: a megabyte of brackets would become a gigabyte of values.
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kJsonDepthMax) {
+        return Fail(ErrorCode::kInternal, fmt::format("{} is nested more than {} deep", what, kJsonDepthMax));
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
   json value = json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return Fail(ErrorCode::kInternal, fmt::format("{} is not JSON", what));
   return value;

@@ -26,10 +26,10 @@ std::string ForReading(std::string text) {
 }
 
 std::string MessageOf(std::string_view body) {
-  const json value = json::parse(body, nullptr, false);
-  if (!value.is_object()) return {};
-  const auto error = value.find("error");
-  if (error == value.end()) return {};
+  const auto value = ParseJson(body, "the error");
+  if (!value || !value->is_object()) return {};
+  const auto error = value->find("error");
+  if (error == value->end()) return {};
   if (error->is_string()) return ForReading(error->get<std::string>());
   if (!error->is_object()) return {};
   const auto message = error->find("message");

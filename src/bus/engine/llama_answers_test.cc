@@ -99,6 +99,15 @@ TEST(ParseProps, RefusesWhatMakesNoSenseByName) {
                     [](std::string_view body) { return Discard(ParseProps(body)); });
 }
 
+TEST(ParseProps, ADeepAnswerIsRefusedBeforeItIsBuilt) {  // field report B33
+  const auto refused = ParseProps(std::string(1'000'000, '['));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("deep"), std::string::npos) << refused.error().message;
+  json text = GoodProps();
+  text["chat_template"] = std::string(1000, '[') + "\\\"" + std::string(1000, '{');
+  EXPECT_TRUE(ParseProps(text.dump())) << "brackets in a text are text";
+}
+
 TEST(ParseProps, AServerWithoutAMarkerIsTooOld) {
   json old = GoodProps();
   old.erase("media_marker");

@@ -206,7 +206,7 @@ TEST_F(BusAccess, DoesNotAnswerWebPages) {
   }
   for (const std::string& bad :
        std::vector<std::string>{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example", "localhost.evil",
-                                "[::1", "[", "", "127.0.0.1@evil"}) {
+                                "[::1", "[", "", "127.0.0.1@evil", "localhost:80@evil.example"}) {
     EXPECT_NE(status_with("Host: " + bad + "\r\n"), "200") << bad;
   }
   EXPECT_NE(status_with(""), "200") << "no Host at all";

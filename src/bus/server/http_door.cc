@@ -73,6 +73,8 @@ std::string Lower(std::string_view text) {
 std::string HostName(std::string_view host) {
   const size_t colon =
       host.starts_with('[') ? host.find(':', host.find(']') == host.npos ? 0 : host.find(']')) : host.find(':');
+  // What follows the name is a port, or the whole is no host that we know.
+  if (colon != host.npos && host.find_first_not_of("0123456789", colon + 1) != host.npos) return Lower(host);
   return Lower(host.substr(0, colon));
 }
 
