@@ -203,10 +203,17 @@ TEST_F(DirectoryStoreDamage, CondemnedIsNotOfferedEvenIfItCannotBeMoved) {
 TEST_F(DirectoryStoreDamage, FileThatChangesWhileItIsPublishedIsRefused) {  // B22: the writer is still at work
   const auto tokens = Conversation(25, 400);
   bool writing = false;
+  bool overwriting = false;
   testing::HookedFileSystem hooked(files_, [&](std::string_view call, const Path& path) {
     if (writing && call == "read" && path.extension() == ".kv") {
       writing = false;
       std::ofstream(path, std::ios::app) << "more";
+    }
+    if (overwriting && call == "read" && path.extension() == ".kv") {
+      overwriting = false;
+      FlipByte(path, 0);
+      // Time stamps are coarse, and a writer takes its time.
+      ASSERT_TRUE(files_.SetModified(path, files_.Info(path)->modified_ns + 10'000'000));
     }
   });
   store_ = DirectoryStore::Open(hooked, clock_, rng_, Options()).value();
@@ -219,6 +226,12 @@ TEST_F(DirectoryStoreDamage, FileThatChangesWhileItIsPublishedIsRefused) {  // B
   EXPECT_EQ(BlocksOf(tokens), 0u);
   EXPECT_TRUE(std::filesystem::is_empty(Slots()));
   ExpectSane();
+  // Written to without growing.
+  request = RequestFor(tokens);
+  overwriting = true;
+  EXPECT_EQ(store_->Publish(std::move(request), nullptr).error().code, ErrorCode::kCorrupt);
+  ASSERT_FALSE(overwriting);
+  EXPECT_EQ(BlocksOf(tokens), 0u);
   EXPECT_TRUE(TryPublish(tokens));
   store_.reset();  // before the file system it uses
 }
