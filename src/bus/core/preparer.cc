@@ -144,7 +144,7 @@ Result<PrepareReply> Preparer::Prepare(const PromptRequest& request, const std::
   const Duration wait = request.wait_ms ? std::min<Duration>(std::chrono::milliseconds(*request.wait_ms),
                                                              owners_.config.flight_wait_default * 10)
                                         : owners_.config.flight_wait_default;
-  const TimePoint wait_until = owners_.clock.Now() + wait;
+  const Call call{.request = request, .wait_until = owners_.clock.Now() + wait, .cancelled = cancelled};
   bool may_wait = wait > Duration::zero();
   while (true) {
     // Asked anew in every round: while this one waited, the server may have been started anew.
@@ -165,7 +165,7 @@ Result<PrepareReply> Preparer::Prepare(const PromptRequest& request, const std::
                                  question.profile->context_tokens);
       break;
     }
-    MP_ASSIGN_OR_RETURN(const Next next, TryOnce(request, question, may_wait, wait_until, cancelled, reply));
+    MP_ASSIGN_OR_RETURN(const Next next, TryOnce(call, question, may_wait, reply));
     if (next == Next::kDone) break;
   }
   // Nobody would ever give this slot back.
@@ -178,102 +178,89 @@ Result<PrepareReply> Preparer::Prepare(const PromptRequest& request, const std::
   return reply;
 }
 
-Result<Preparer::Next> Preparer::TryOnce(const PromptRequest& request, const Question& question, bool& may_wait,
-                                         TimePoint wait_until, const std::function<bool()>& cancelled,
+Result<Preparer::Next> Preparer::TryOnce(const Call& call, const Question& question, bool& may_wait,
                                          PrepareReply& reply) {
   const Deadline deadline(owners_.clock, owners_.config.prepare_timeout);
-  const TimePoint from = owners_.clock.Now();
-  auto stored = owners_.finder.Find(*question.profile, *question.prompt);
-  reply.times.lookup_ms += ToMs(owners_.clock.Now() - from);
-  if (!stored) {  // a store that does not answer is a miss, not an error
-    owners_.counters.Failed(MissReason(stored.error()));
-    reply.detail = stored.error().message;
-    stored = StoredPrefix{};
-    stored->reason = MissReason(stored.error());
-    may_wait = false;
-  }
-  const size_t stored_blocks = stored->object ? stored->restorable_tokens / owners_.config.block_tokens : 0;
-  const bool declined = owners_.ledger.Declined(PromiseKeyOf(*question.profile, request.name_space));
-
-  const auto wait_for = [&](const SingleFlight::FlightRef& flight) -> Result<Next> {
-    SingleFlight::WaitLimits limits{.wait_max = wait_until - owners_.clock.Now(),
-                                    .leader_idle = owners_.config.leader_idle};
-    const TimePoint waiting_from = owners_.clock.Now();
-    const auto outcome = owners_.flights.Await(
-        flight, limits, [this](const FlightLeader& leader) { return LookAtLeader(leader); }, cancelled);
-    reply.times.flight_wait_ms += ToMs(owners_.clock.Now() - waiting_from);
-    if (outcome == SingleFlight::Outcome::kCancelled) {
-      return Fail(ErrorCode::kUnavailable, "the caller went away while waiting for a leader");
-    }
-    if (outcome == SingleFlight::Outcome::kTimedOut) may_wait = false;
-    return Next::kAgain;
-  };
+  const StoredPrefix stored = FindStored(question, may_wait, reply);
+  const bool declined = owners_.ledger.Declined(PromiseKeyOf(*question.profile, call.request.name_space));
   if (may_wait && !declined) {
-    if (const auto flight = owners_.flights.Find(question.prompt->keys, stored_blocks)) return wait_for(flight);
+    const size_t stored_blocks = stored.object ? stored.restorable_tokens / owners_.config.block_tokens : 0;
+    const auto flight = owners_.flights.Find(question.prompt->keys, stored_blocks);
+    if (flight) return WaitFor(flight, call, may_wait, reply);
   }
 
   bool server_busy = false;
-  const auto slot = ChooseSlot(request, question, deadline, server_busy, reply);
-  if (!slot) {
-    // A slot that is only being saved is free in a moment.
-    const Deadline free_by = deadline.AtMost(wait_until - owners_.clock.Now());
-    if (reply.reason != "slot_busy" || !owners_.tickets.AnyCommitting(request.engine) || free_by.Passed()) {
-      return Next::kDone;
-    }
-    const TimePoint waiting_from = owners_.clock.Now();
-    owners_.tickets.AwaitEnd(free_by.AtMost(std::chrono::seconds(1)));
-    reply.times.server_wait_ms += ToMs(owners_.clock.Now() - waiting_from);
-    return Next::kAgain;
-  }
+  const auto slot = ChooseSlot(call.request, question, deadline, server_busy, reply);
+  if (!slot) return WaitForSlot(call, deadline, reply);
   const auto ticket = TakeTicket(question, *slot);
   if (!ticket) return Next::kAgain;  // somebody was faster: choose anew
   reply.slot = slot->id;
   reply.ticket = *ticket;
   reply.ticket_ttl_ms = std::chrono::duration_cast<std::chrono::milliseconds>(owners_.config.ticket_ttl).count();
 
-  if (cancelled && cancelled()) {
+  if (call.Cancelled()) {
     owners_.tickets.Release(*ticket);
     return Fail(ErrorCode::kUnavailable, "the caller went away");
   }
   if (slot->foreign && !EraseForeign(question, *slot, deadline, reply)) return Next::kDone;
   // What the slot holds already costs nothing to keep.
-  if (slot->resident_tokens > 0 && slot->resident_tokens >= stored->restorable_tokens) {
+  if (slot->resident_tokens > 0 && slot->resident_tokens >= stored.restorable_tokens) {
     reply.decision = Decision::kRestore;
     reply.reason = "resident";
     reply.restored_tokens = slot->resident_tokens;
     owners_.tickets.SetOutcome(*ticket, slot->resident_tokens, false, true);
     return Next::kDone;
   }
-  if (stored->object) {
-    if (!owners_.ledger.Allows(PromiseKeyOf(*question.profile, request.name_space))) {
-      reply.decision = Decision::kRecompute;
-      reply.reason = "promises_broken";
-      return Next::kDone;
-    }
-    reply.estimates = owners_.arbiter.Decide(Cost(question, *stored, server_busy));
-    if (reply.estimates.choice == Choice::kRecompute) {
-      reply.decision = Decision::kRecompute;
-      reply.reason = reply.estimates.reason;
-      return Next::kDone;
-    }
-    const bool lost = RestoreInto(question, *stored, *slot, deadline, reply);
-    if (reply.decision == Decision::kRestore) {
-      // A long new stretch after a short stored prefix is worth leading, too.
-      const size_t restored_blocks = reply.restored_tokens / owners_.config.block_tokens;
-      if (2 * restored_blocks >= question.prompt->keys.size()) return Next::kDone;
-    } else if (!lost) {
-      return Next::kDone;  // it is still there for others: publishing it again would bring nothing
-    }
-  } else {
-    reply.decision = Decision::kRecompute;
-    reply.reason = stored->reason;
-  }
+  const bool missing = Fill(question, stored, *slot, server_busy, deadline, reply);
+  if (!missing || declined || !owners_.tickets.Find(*ticket)) return Next::kDone;
+  return LeadOrFollow(call, question, may_wait, reply);
+}
 
-  // Something worth publishing is missing: lead, unless somebody does.
-  if (declined || owners_.tickets.Find(*ticket) == std::nullopt) return Next::kDone;
+StoredPrefix Preparer::FindStored(const Question& question, bool& may_wait, PrepareReply& reply) {
+  const TimePoint from = owners_.clock.Now();
+  auto stored = owners_.finder.Find(*question.profile, *question.prompt);
+  reply.times.lookup_ms += ToMs(owners_.clock.Now() - from);
+  if (stored) return *std::move(stored);
+  // A store that does not answer is a miss, not an error.
+  owners_.counters.Failed(MissReason(stored.error()));
+  reply.detail = stored.error().message;
+  may_wait = false;
+  StoredPrefix nothing;
+  nothing.reason = MissReason(stored.error());
+  return nothing;
+}
+
+bool Preparer::Fill(const Question& question, const StoredPrefix& stored, const Slot& slot, bool server_busy,
+                    const Deadline& deadline, PrepareReply& reply) {
+  reply.decision = Decision::kRecompute;
+  if (!stored.object) {
+    reply.reason = stored.reason;
+    return true;
+  }
+  if (!owners_.ledger.Allows(PromiseKeyOf(*question.profile, question.prompt->name_space))) {
+    reply.reason = "promises_broken";
+    return false;
+  }
+  reply.estimates = owners_.arbiter.Decide(Cost(question, stored, server_busy));
+  if (reply.estimates.choice == Choice::kRecompute) {
+    reply.reason = reply.estimates.reason;
+    return false;
+  }
+  const bool lost = RestoreInto(question, stored, slot, deadline, reply);
+  if (reply.decision == Decision::kRestore) {
+    // A long new stretch after a short stored prefix is worth leading, too.
+    const size_t restored_blocks = reply.restored_tokens / owners_.config.block_tokens;
+    return 2 * restored_blocks < question.prompt->keys.size();
+  }
+  return lost;  // otherwise it is still there for others: publishing it again would bring nothing
+}
+
+Result<Preparer::Next> Preparer::LeadOrFollow(const Call& call, const Question& question, bool& may_wait,
+                                              PrepareReply& reply) {
   const size_t have = reply.restored_tokens / owners_.config.block_tokens;
   if (question.prompt->keys.size() <= have) return Next::kDone;
-  FlightLeader leader{.ticket = *ticket, .engine = request.engine, .slot = slot->id, .recompute = std::nullopt};
+  FlightLeader leader{
+      .ticket = reply.ticket, .engine = call.request.engine, .slot = *reply.slot, .recompute = std::nullopt};
   const double rate = owners_.arbiter.PrefillTokensPerSecond(RateFamily(*question.session, *question.profile));
   if (rate > 0) {
     const double seconds = static_cast<double>(question.prompt->tokens.size() - reply.restored_tokens) / rate;
@@ -285,11 +272,37 @@ Result<Preparer::Next> Preparer::TryOnce(const PromptRequest& request, const Que
     return Next::kDone;
   }
   if (!may_wait) return Next::kDone;
-  owners_.tickets.Release(*ticket);
+  owners_.tickets.Release(reply.ticket);
   reply.ticket.clear();
   reply.slot.reset();
   reply.restored_tokens = 0;
-  return wait_for(flight);
+  return WaitFor(flight, call, may_wait, reply);
+}
+
+Result<Preparer::Next> Preparer::WaitFor(const SingleFlight::FlightRef& flight, const Call& call, bool& may_wait,
+                                         PrepareReply& reply) {
+  const TimePoint from = owners_.clock.Now();
+  const SingleFlight::WaitLimits limits{.wait_max = call.wait_until - from, .leader_idle = owners_.config.leader_idle};
+  const auto outcome = owners_.flights.Await(
+      flight, limits, [this](const FlightLeader& leader) { return LookAtLeader(leader); }, call.cancelled);
+  reply.times.flight_wait_ms += ToMs(owners_.clock.Now() - from);
+  if (outcome == SingleFlight::Outcome::kCancelled) {
+    return Fail(ErrorCode::kUnavailable, "the caller went away while waiting for a leader");
+  }
+  if (outcome == SingleFlight::Outcome::kTimedOut) may_wait = false;
+  return Next::kAgain;
+}
+
+Preparer::Next Preparer::WaitForSlot(const Call& call, const Deadline& deadline, PrepareReply& reply) {
+  // A slot that is only being saved is free in a moment.
+  const Deadline free_by = deadline.AtMost(call.wait_until - owners_.clock.Now());
+  if (reply.reason != "slot_busy" || !owners_.tickets.AnyCommitting(call.request.engine) || free_by.Passed()) {
+    return Next::kDone;
+  }
+  const TimePoint from = owners_.clock.Now();
+  owners_.tickets.AwaitEnd(free_by.AtMost(std::chrono::seconds(1)));
+  reply.times.server_wait_ms += ToMs(owners_.clock.Now() - from);
+  return Next::kAgain;
 }
 
 std::optional<Preparer::Slot> Preparer::ChooseSlot(const PromptRequest& request, const Question& question,

@@ -35,13 +35,28 @@ class Preparer {
     bool foreign = false;          // it holds what another namespace left
   };
   enum class Next { kDone, kAgain };
+  // The caller of a Prepare: what it asks, and how long it waits.
+  struct Call {
+    const PromptRequest& request;
+    TimePoint wait_until;
+    const std::function<bool()>& cancelled;
+    bool Cancelled() const { return cancelled && cancelled(); }
+  };
 
   Result<Question> Ask(const PromptRequest& request, const Deadline& deadline);
   ArbiterQuestion Cost(const Question& question, const StoredPrefix& stored, bool server_busy) const;
-  // One round: look up, wait for a leader if there is one, take a slot, restore. kAgain after a wait that makes a
-  // new look-up worth while.
-  Result<Next> TryOnce(const PromptRequest& request, const Question& question, bool& may_wait, TimePoint wait_until,
-                       const std::function<bool()>& cancelled, PrepareReply& reply);
+  // One round: look up, wait for a leader if there is one, take a slot, fill it. kAgain after a wait that makes a
+  // new round worth while.
+  Result<Next> TryOnce(const Call& call, const Question& question, bool& may_wait, PrepareReply& reply);
+  // What is stored; nothing, with the reason, if the store does not answer.
+  StoredPrefix FindStored(const Question& question, bool& may_wait, PrepareReply& reply);
+  // Restores into the ticket's slot if there is something and it pays; true if something worth publishing is missing.
+  bool Fill(const Question& question, const StoredPrefix& stored, const Slot& slot, bool server_busy,
+            const Deadline& deadline, PrepareReply& reply);
+  // The ticket's holder leads, unless somebody does; then it waits, without its slot.
+  Result<Next> LeadOrFollow(const Call& call, const Question& question, bool& may_wait, PrepareReply& reply);
+  Result<Next> WaitFor(const SingleFlight::FlightRef& flight, const Call& call, bool& may_wait, PrepareReply& reply);
+  Next WaitForSlot(const Call& call, const Deadline& deadline, PrepareReply& reply);
   // The slot to use, or nothing with the reason for a bypass in `reply`.
   std::optional<Slot> ChooseSlot(const PromptRequest& request, const Question& question, const Deadline& deadline,
                                  bool& server_busy, PrepareReply& reply);
