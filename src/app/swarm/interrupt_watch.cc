@@ -66,8 +66,9 @@ void InterruptWatch::EndProcess(int signal) {
   MutexLock lock(mutex_);  // kept to the end: nobody starts or reaps a child any more
   for (const pid_t pid : children_) kill(pid, SIGKILL);
   for (const pid_t pid : children_) waitpid(pid, nullptr, 0);  // or else they still write where we remove
-  std::error_code ignored;
-  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+  std::error_code error;
+  if (!directory_.empty()) std::filesystem::remove_all(directory_, error);
+  if (error) std::fprintf(stderr, "%s: cannot be removed: %s\n", directory_.c_str(), error.message().c_str());
   _exit(128 + signal);
 }
 
