@@ -21,6 +21,13 @@
 
 namespace moonpool::testing {
 
+// Long random tests are shortened where every step costs ten times as much.
+#if defined(MOONPOOL_SANITIZED)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 inline constexpr uint32_t kWorldBlock = 16;  // tokens; small, so that prompts are short
 inline constexpr uint32_t kWorldVocabulary = 20'000;
 

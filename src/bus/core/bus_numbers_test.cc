@@ -53,7 +53,8 @@ TEST(BusNumbers, EqualARecountAfterEveryStep) {  // B57
   std::vector<Held> held;
   std::set<std::string> ended;
   std::vector<uint64_t> before(Totals(world.bus->Counts()));
-  for (int step = 0; step < 1500; ++step) {
+  const int steps = testing::kSanitized ? 200 : 1500;
+  for (int step = 0; step < steps; ++step) {
     const std::string engine = random() % 2 == 0 ? "a" : "b";
     const auto prompt = Tokens(1 + random() % 120, static_cast<int>(random() % 8));
     switch (random() % 10) {
@@ -120,7 +121,7 @@ TEST(BusNumbers, EqualARecountAfterEveryStep) {  // B57
     }
   }
   EXPECT_GT(before[0], 0u) << "something was saved on the way";
-  EXPECT_GT(world.store->Stats()->evictions_total, 0u);
+  EXPECT_TRUE(testing::kSanitized || world.store->Stats()->evictions_total > 0) << "too few steps to fill the quota";
 }
 
 TEST(BlockSizes, AtTheEdgesAreCorrectNotFast) {  // B04
