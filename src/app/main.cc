@@ -1,5 +1,6 @@
 // moonpool: one binary, its roles are subcommands.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 
 #include "app/commands.h"
@@ -25,6 +26,8 @@ constexpr char kExamples[] =
 
 int main(int argc, char** argv) {
   int exit_code = 0;
+  // A file-size limit is an error of the write that met it (EFBIG), not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
 #if defined(MOONPOOL_FAULTS)
   if (const auto fault = moonpool::app::EnvironmentValue("MOONPOOL_FAULT")) {
     if (const auto applied = moonpool::fault::Apply(*fault); !applied) {
