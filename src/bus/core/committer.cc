@@ -45,11 +45,6 @@ void Committer::ReturnPermit() {
   idle_.NotifyAll();
 }
 
-uint32_t Committer::running() const {
-  MutexLock lock(mutex_);
-  return running_;
-}
-
 bool Committer::AwaitIdle(const Deadline& deadline) {
   MutexLock lock(mutex_);
   while (running_ > 0 && !deadline.Passed()) owners_.clock.WaitUntil(idle_, mutex_, deadline.At());
@@ -132,7 +127,7 @@ Result<uint64_t> Committer::LookAtSlot(const Job& job) {
     const PromiseKey key = PromiseKeyOf(*job.profile, ticket.prompt->name_space);
     if (timings.cache_n >= ticket.promised_tokens) {
       owners_.ledger.Kept(key);
-    } else if (ours && timings.cache_n + timings.prompt_n == prompt_tokens) {
+    } else if (ours && Describes(timings, *ticket.prompt)) {
       // Memory that cannot be rolled back either works on this build or does not: one look is enough.
       const bool plain = job.profile->memory == MemoryClass::kPlain;
       owners_.ledger.Broken(key, plain ? 1 : owners_.config.promises_broken_max);

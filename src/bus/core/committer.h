@@ -23,7 +23,6 @@ class Committer {
   void Expire();
   // Waits until no commit is queued or running; false if the deadline came first.
   bool AwaitIdle(const Deadline& deadline) EXCLUDES(mutex_);
-  uint32_t running() const EXCLUDES(mutex_);
 
  private:
   struct Job {
@@ -51,7 +50,7 @@ class Committer {
   void ReturnPermit() EXCLUDES(mutex_);
 
   BusOwners& owners_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   CondVar idle_;
   uint32_t running_ GUARDED_BY(mutex_) = 0;  // queued or running
 };

@@ -18,7 +18,6 @@ Result<SavedSlot> SlotSaver::Save(EngineSession& session, const EngineProfile& p
   MP_FAULT("core.commit.reserve");
   MP_ASSIGN_OR_RETURN(saved.reservation, store_.Reserve(room));
 
-  MP_RETURN_IF_ERROR(session.Confirm(profile, deadline));
   saved.file = std::make_unique<SlotFile>(files_, session.config().slot_dir, rng_);
   const TimePoint from = clock_.Now();
   MP_FAULT("core.commit.save");
@@ -57,15 +56,15 @@ Result<SavedSlot> SlotSaver::Save(EngineSession& session, const EngineProfile& p
                             generated));
   }
 
+  // An incarnation never comes back: the same one now was the same one all the time since the probe.
   MP_RETURN_IF_ERROR(session.Confirm(profile, deadline));
-  saved.server_tokens = reply->tokens;
   saved.header.fingerprint = profile.fingerprint_id;
   saved.header.fingerprint_text = profile.fingerprint.CanonicalEncoding();
   saved.header.model_name = profile.model_name;
   saved.header.canary = profile.canary;
   saved.header.name_space = ticket.prompt->name_space;
   saved.header.block_tokens = profile.fingerprint.declared.block_tokens;
-  saved.header.layout = state.LayoutDescriptor();
+  saved.header.layout = profile.layout;
   saved.header.keys =
       BlockKeys(ChainRoot(profile.fingerprint, ticket.prompt->name_space), state.tokens, saved.header.block_tokens);
   saved.header.tokens = std::move(state.tokens);

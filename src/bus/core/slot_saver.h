@@ -22,7 +22,6 @@ struct SavedSlot {
   std::unique_ptr<SlotFile> file;
   std::unique_ptr<Reservation> reservation;
   ObjectHeader header;
-  uint64_t server_tokens = 0;
 };
 
 class SlotSaver {
