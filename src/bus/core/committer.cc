@@ -6,14 +6,14 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "bus/core/reason.h"
 
 namespace moonpool::bus {
 namespace {
 
 std::pair<std::string, std::string> ReasonOf(const Error& error) {
   if (error.code == ErrorCode::kFailedPrecondition) {
-    const size_t colon = error.message.find(": ");
-    if (colon != std::string::npos) return {error.message.substr(0, colon), error.message.substr(colon + 2)};
+    if (auto split = SplitReason(error.message)) return *std::move(split);
   }
   return {std::string(ErrorCodeName(error.code)), error.message};
 }

@@ -6,17 +6,11 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "bus/core/reason.h"
 #include "bus/keys/block_key.h"
 
 namespace moonpool::bus {
 namespace {
-
-// "reason: detail" as EngineSession::Current words it.
-std::pair<std::string, std::string> SplitReason(const std::string& message) {
-  const size_t colon = message.find(": ");
-  if (colon == std::string::npos) return {"not_probed", message};
-  return {message.substr(0, colon), message.substr(colon + 2)};
-}
 
 uint64_t CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
   return static_cast<uint64_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
@@ -57,7 +51,8 @@ Result<Preparer::Question> Preparer::Ask(const PromptRequest& request, const Dea
   }
   auto profile = question.session->Current(deadline.AtMost(owners_.config.engine_call_timeout));
   if (!profile) {
-    std::tie(question.reason, question.detail) = SplitReason(profile.error().message);
+    const std::string& message = profile.error().message;
+    std::tie(question.reason, question.detail) = SplitReason(message).value_or(std::pair("not_probed", message));
     return question;
   }
   question.profile = *profile;
@@ -272,9 +267,7 @@ Result<Preparer::Next> Preparer::LeadOrFollow(const Call& call, const Question& 
     return Next::kDone;
   }
   if (!may_wait) return Next::kDone;
-  owners_.tickets.Release(reply.ticket);
-  reply.ticket.clear();
-  reply.slot.reset();
+  GiveBack(reply);
   reply.restored_tokens = 0;
   return WaitFor(flight, call, may_wait, reply);
 }
@@ -387,9 +380,7 @@ bool Preparer::EraseForeign(const Question& question, const Slot& slot, const De
   if (erased) return true;
   // Out of use until a later erase is answered, for this namespace as for any other.
   question.session->Doubt(slot.id);
-  owners_.tickets.Release(reply.ticket);
-  reply.ticket.clear();
-  reply.slot.reset();
+  GiveBack(reply);
   reply.decision = Decision::kRecompute;
   reply.reason = "slot_in_doubt";
   reply.detail = "what another namespace left in the slot could not be erased: " + erased.error().message;
@@ -424,11 +415,15 @@ bool Preparer::RestoreInto(const Question& question, const StoredPrefix& stored,
   reply.restored_tokens = 0;
   if (touched && question.session->InDoubt(slot.id)) {
     // The server may restore late. The caller must not be sent to this slot; nobody is until it was erased.
-    owners_.tickets.Release(reply.ticket);
-    reply.ticket.clear();
-    reply.slot.reset();
+    GiveBack(reply);
   }
   return lost;
+}
+
+void Preparer::GiveBack(PrepareReply& reply) {
+  owners_.tickets.Release(reply.ticket);
+  reply.ticket.clear();
+  reply.slot.reset();
 }
 
 SingleFlight::LeaderSeen Preparer::LookAtLeader(const FlightLeader& leader) {

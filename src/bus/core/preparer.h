@@ -66,6 +66,8 @@ class Preparer {
   // Fills in the reply, a hit or a miss; true if the object turned out to be lost.
   bool RestoreInto(const Question& question, const StoredPrefix& stored, const Slot& slot, const Deadline& deadline,
                    PrepareReply& reply);
+  // The reply's ticket ends, and the caller is sent to no slot.
+  void GiveBack(PrepareReply& reply);
   SingleFlight::LeaderSeen LookAtLeader(const FlightLeader& leader);
   void Finish(PrepareReply& reply);
 
